@@ -1,0 +1,31 @@
+# hisparse_library(<name> SRCS … DEPS …): one static library per folder, headers rooted at src/.
+function(hisparse_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_library(hisparse_${name} STATIC ${ARG_SRCS})
+  target_include_directories(hisparse_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(hisparse_${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+# hisparse_test(<name> SRCS … DEPS … [LABELS …] [ARGS …]): a GoogleTest program run as one CTest test.
+# HISPARSE_TEST_DATA names tests/ at run time, so that no absolute path is compiled in.
+function(hisparse_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  add_executable(${name} ${ARG_SRCS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+    ENVIRONMENT "HISPARSE_TEST_DATA=${PROJECT_SOURCE_DIR}/tests")
+endfunction()
+
+# hisparse_fuzz(<name> SRCS … DEPS …): a libFuzzer program; its corpus is tests/fuzz/corpus/<name>.
+function(hisparse_fuzz name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+endfunction()
