@@ -1,6 +1,7 @@
 // Stop strings over a stream of text.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -25,8 +26,19 @@ class StopMatcher {
   const std::optional<std::string>& matched() const { return matched_; }
 
  private:
-  std::vector<std::string> stops_;
-  std::string held_;
+  // One stop string as a Knuth-Morris-Pratt automaton: a long repetitive stop string costs O(1) per byte,
+  // not its length.
+  struct Pattern {
+    std::string text;
+    std::vector<std::size_t> border;  // [n]: longest proper border of the first n + 1 bytes
+    std::size_t matched = 0;          // bytes of `text` that the stream ends with
+  };
+
+  static Pattern make_pattern(std::string text);
+  static void advance(Pattern& pattern, char byte);
+
+  std::vector<Pattern> patterns_;
+  std::string held_;  // as long as the longest Pattern::matched
   std::optional<std::string> matched_;
 };
 
