@@ -1,0 +1,99 @@
+#include "app/loaded_model.h"
+
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+
+namespace hisparse::app {
+namespace {
+
+absl::Status annotate(const absl::Status& status, const std::string& where) {
+  return absl::Status(status.code(), where + ": " + std::string(status.message()));
+}
+
+std::string text_of(const text::Tokenizer& tokenizer, std::optional<base::TokenId> token) {
+  return token ? std::string(tokenizer.token_text(*token)) : std::string();
+}
+
+absl::Status load_text(LoadedModel& model) {
+  constexpr const char* kTemplateKey = "tokenizer.chat_template";
+  const format::Metadata& metadata = model.checkpoint->metadata();
+  if (model.checkpoint->kind() != format::CheckpointKind::kGguf) {
+    return absl::UnimplementedError(
+        "tokenizer.json of Hugging Face folders is not supported yet: use a GGUF file of the "
+        "model");
+  }
+  HS_ASSIGN_OR_RETURN(model.tokenizer, text::Tokenizer::from_gguf(metadata));
+  model.render.bos_token = text_of(*model.tokenizer, model.tokenizer->bos());
+  model.render.eos_token = text_of(*model.tokenizer, model.tokenizer->eos());
+  if (!metadata.has(kTemplateKey)) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(const std::string source, metadata.get_string(kTemplateKey));
+  absl::StatusOr<std::unique_ptr<const text::ChatTemplate>> parsed =
+      text::ChatTemplate::parse(source);
+  if (!parsed.ok()) return annotate(parsed.status(), kTemplateKey);
+  model.chat_template = std::move(*parsed);
+  return absl::OkStatus();
+}
+
+void log_plan(const engine::LaunchPlan& plan) {
+  const engine::WorkerOptions& worker = plan.worker;
+  spdlog::info(
+      "model: {} with {:.1f} M parameters, {} layers, {} heads, {} KV heads of {}, vocabulary {}",
+      plan.spec.architecture, static_cast<double>(plan.spec.parameters()) / 1e6, plan.spec.layers,
+      plan.spec.heads, plan.spec.kv_heads, plan.spec.head_dim, plan.spec.vocabulary);
+  spdlog::info("numerics: weights and products {}, KV rows {}, {} rank(s), {} thread(s)",
+               base::name_of(worker.model.compute), base::name_of(worker.model.kv_dtype),
+               plan.ranks, plan.threads);
+  spdlog::info("KV cache: {} pages of {} tokens ({} tokens in all), at most {} tokens a request",
+               worker.resident_slots, worker.page_tokens,
+               static_cast<std::int64_t>(worker.resident_slots) * worker.page_tokens,
+               plan.max_model_len);
+  spdlog::info("memory: {} in all: {}", engine::describe_bytes(plan.ledger.total()),
+               engine::describe(plan.ledger));
+}
+
+// A line at each tenth.
+void log_progress(std::int32_t done, std::int32_t layers) {
+  constexpr std::int32_t kLines = 10;
+  if (done * kLines / layers != (done - 1) * kLines / layers) {
+    spdlog::info("loading: {} of {} layers", done, layers);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSettings& settings,
+                                                        std::int32_t max_live_requests) {
+  const auto start = std::chrono::steady_clock::now();
+  auto model = std::make_unique<LoadedModel>();
+  HS_ASSIGN_OR_RETURN(model->checkpoint, format::Checkpoint::open(settings.model));
+  if (absl::Status status = load_text(*model); !status.ok())
+    return annotate(status, settings.model);
+
+  engine::LaunchOptions options;
+  options.settings = settings;
+  options.max_live_requests = max_live_requests;
+  options.end_tokens = model->tokenizer->end_tokens();
+  options.progress = log_progress;
+  options.token_bytes = [tokenizer = model->tokenizer.get()](base::TokenId token) {
+    // A vocabulary padded in the weights has ids that the tokenizer does not know.
+    return token < tokenizer->vocabulary_size() ? std::string(tokenizer->token_bytes(token))
+                                                : std::string();
+  };
+  absl::StatusOr<engine::LaunchPlan> plan = engine::plan_launch(*model->checkpoint, options);
+  if (!plan.ok()) return annotate(plan.status(), settings.model);
+  log_plan(*plan);
+  absl::StatusOr<engine::LaunchedEngine> launched =
+      engine::launch(*model->checkpoint, *plan, options);
+  if (!launched.ok()) return annotate(launched.status(), settings.model);
+  model->launched = std::move(*launched);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  spdlog::info("ready after {:.2f} s", took.count());
+  return model;
+}
+
+}  // namespace hisparse::app

@@ -1,0 +1,29 @@
+// Opens the model that the settings name: checkpoint, tokenizer, chat template, engine.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "config/server_config.h"
+#include "engine/launch.h"
+#include "format/checkpoint.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace hisparse::app {
+
+// In the order of destruction: the engine goes first.
+struct LoadedModel {
+  std::unique_ptr<format::Checkpoint> checkpoint;
+  std::unique_ptr<const text::Tokenizer> tokenizer;
+  std::unique_ptr<const text::ChatTemplate> chat_template;  // null: the model has none
+  text::RenderOptions render;                               // texts of its special tokens
+  engine::LaunchedEngine launched;
+};
+
+// Logs the plan, the byte ledger and the progress of loading. Errors say which part failed.
+absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSettings& settings,
+                                                        std::int32_t max_live_requests);
+
+}  // namespace hisparse::app

@@ -1,0 +1,69 @@
+// All settings of the program as one typed, validated value.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace hisparse::config {
+
+// kAuto for weights: bf16, or f32 where the file holds f32. kAuto for KV rows: as the weights.
+enum class DTypeChoice : std::uint8_t { kAuto, kF32, kBF16 };
+
+// What both `serve` and `generate` need. Names follow the flags (ARCHITECTURE section 9). Zero
+// means "choose".
+struct EngineSettings {
+  std::string model;  // a .gguf file or a Hugging Face folder
+  DTypeChoice dtype = DTypeChoice::kAuto;
+  DTypeChoice kv_cache_dtype = DTypeChoice::kAuto;
+  std::int64_t max_model_len = 0;  // 0: what the model was trained for
+  std::int32_t max_num_seqs = 32;
+  std::int64_t max_num_batched_tokens = 512;
+  std::int32_t block_size = 64;            // tokens in a page
+  std::int64_t kv_cache_memory_bytes = 0;  // over all ranks; 0: what max_num_seqs * max_model_len
+                                           // may need, within a share of the free memory
+  bool enable_prefix_caching = true;
+  std::int32_t max_preemptions = 3;
+  std::int32_t tensor_parallel_size = 1;
+  std::int32_t threads = 0;  // 0: the cores this process may use
+  std::string log_level = "info";
+};
+
+struct ServeSettings {
+  EngineSettings engine;
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 8000;
+  std::int32_t http_threads = 2;
+  std::string served_model_name;             // empty: the file's name without its ending
+  std::vector<std::string> api_key;            // empty: no key is asked for
+  std::int64_t max_body_bytes = 32 << 20;
+  std::int32_t max_num_queued_reqs = 256;
+  std::int32_t shutdown_timeout = 60;  // seconds
+};
+
+struct GenerateSettings {
+  EngineSettings engine;
+  std::string prompt;
+  bool raw = false;  // the prompt goes in as it is, without the chat template
+  std::int32_t max_tokens = 256;
+  float temperature = 0.0f;
+  float top_p = 1.0f;
+  std::int32_t top_k = 0;
+  std::uint64_t seed = 0;
+  std::vector<std::string> stop;
+};
+
+enum class Command : std::uint8_t { kServe, kGenerate, kVersion };
+
+// One of the settings is filled, by `command`.
+struct Settings {
+  Command command = Command::kVersion;
+  ServeSettings serve;
+  GenerateSettings generate;
+};
+
+}  // namespace hisparse::config

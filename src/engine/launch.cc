@@ -1,0 +1,188 @@
+#include "engine/launch.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <utility>
+
+#include "base/machine.h"
+#include "base/status.h"
+
+namespace hisparse::engine {
+namespace {
+
+using base::DType;
+using config::DTypeChoice;
+
+// Part of every key of cached pages. Raise it when a change alters the bits of a KV row.
+constexpr const char* kNumericsVersion = "1";
+// Share of the free memory that start-up may take in all, and that the KV cache takes when its size
+// is not given.
+constexpr double kUsableMemory = 0.95;
+constexpr double kDefaultKvShare = 0.4;
+
+// Matrices decide: norms are f32 in most files.
+bool holds_f32_matrices(const format::Checkpoint& checkpoint) {
+  for (const format::TensorView& tensor : checkpoint.tensors()) {
+    if (tensor.shape.size() == 2 && tensor.dtype != DType::kF32) return false;
+  }
+  return true;
+}
+
+DType resolve(DTypeChoice choice, DType automatic) {
+  switch (choice) {
+    case DTypeChoice::kF32:
+      return DType::kF32;
+    case DTypeChoice::kBF16:
+      return DType::kBF16;
+    case DTypeChoice::kAuto:
+      return automatic;
+  }
+  return automatic;
+}
+
+absl::StatusOr<std::int64_t> resolve_max_model_len(const config::EngineSettings& settings,
+                                                   const model::ModelSpec& spec) {
+  if (settings.max_model_len == 0) return spec.max_position;
+  if (settings.max_model_len > spec.max_position) {
+    return absl::InvalidArgumentError("--max-model-len " + std::to_string(settings.max_model_len) +
+                                      " is more than the " + std::to_string(spec.max_position) +
+                                      " tokens that the model was made for");
+  }
+  return settings.max_model_len;
+}
+
+// Pages of the slab: what was asked for, or what the longest requests may need within a share of
+// the free memory.
+absl::StatusOr<std::int32_t> resolve_slots(const config::EngineSettings& settings,
+                                           const LaunchPlan& plan) {
+  const std::int64_t wanted =
+      static_cast<std::int64_t>(settings.max_num_seqs) * plan.worker.pages_per_sequence;
+  std::int64_t slots = wanted;
+  if (settings.kv_cache_memory_bytes > 0) {
+    slots = settings.kv_cache_memory_bytes / plan.page_bytes;
+  } else if (const std::int64_t available = base::available_memory(); available > 0) {
+    const auto share = static_cast<std::int64_t>(kDefaultKvShare * static_cast<double>(available));
+    slots = std::min(wanted, share / plan.page_bytes);
+  }
+  if (slots < 1) {
+    return absl::ResourceExhaustedError(
+        "the KV cache has no room for one page of " + std::to_string(plan.page_bytes) +
+        " bytes: raise --kv-cache-memory-bytes or lower --block-size");
+  }
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(slots, std::numeric_limits<std::int32_t>::max()));
+}
+
+absl::Status check_memory(const base::Ledger& ledger) {
+  const std::int64_t available = base::available_memory();
+  if (available == 0 ||
+      static_cast<double>(ledger.total()) <= kUsableMemory * static_cast<double>(available)) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(
+      "the configuration needs " + describe_bytes(ledger.total()) + ", and of " +
+      describe_bytes(available) + " of free memory at most 95 % may be taken (" + describe(ledger) +
+      "): lower --kv-cache-memory-bytes, --max-num-batched-tokens or --max-num-seqs, or use "
+      "--dtype bf16");
+}
+
+}  // namespace
+
+std::string describe_bytes(std::int64_t bytes) {
+  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3f GiB", static_cast<double>(bytes) / kGibibyte);
+  return text;
+}
+
+std::string describe(const base::Ledger& ledger) {
+  std::string text;
+  for (std::size_t i = 0; i < base::kMemoryOwners; ++i) {
+    const auto owner = static_cast<base::MemoryOwner>(i);
+    text += std::string(text.empty() ? "" : ", ") + std::string(name_of(owner)) + " " +
+            describe_bytes(ledger[owner]);
+  }
+  return text;
+}
+
+absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
+                                       const LaunchOptions& options) {
+  const config::EngineSettings& settings = options.settings;
+  LaunchPlan plan;
+  HS_ASSIGN_OR_RETURN(plan.spec, model::read_model_spec(checkpoint));
+  plan.ranks = settings.tensor_parallel_size;
+  HS_ASSIGN_OR_RETURN(const model::Shard shard, model::make_shard(plan.spec, 0, plan.ranks));
+  plan.threads = settings.threads > 0 ? settings.threads : base::available_cores();
+  HS_ASSIGN_OR_RETURN(plan.max_model_len, resolve_max_model_len(settings, plan.spec));
+
+  WorkerOptions& worker = plan.worker;
+  worker.model.compute =
+      resolve(settings.dtype, holds_f32_matrices(checkpoint) ? DType::kF32 : DType::kBF16);
+  worker.model.kv_dtype = resolve(settings.kv_cache_dtype, worker.model.compute);
+  worker.model.max_rows = settings.max_num_batched_tokens;
+  worker.model.max_logit_rows = settings.max_num_seqs;
+  worker.page_tokens = settings.block_size;
+  worker.max_sequences = settings.max_num_seqs;
+  worker.pages_per_sequence = (plan.max_model_len + settings.block_size - 1) / settings.block_size;
+  worker.freed_pages = options.freed_pages;
+  plan.page_bytes =
+      plan.ranks * kv::PageLayout(model::dense_cache_group(plan.spec, shard, worker.model.kv_dtype),
+                                  worker.page_tokens)
+                       .page_bytes();
+  HS_ASSIGN_OR_RETURN(worker.resident_slots, resolve_slots(settings, plan));
+
+  for (std::int32_t rank = 0; rank < plan.ranks; ++rank) {
+    HS_ASSIGN_OR_RETURN(const model::Shard part, model::make_shard(plan.spec, rank, plan.ranks));
+    plan.ledger += plan_worker_memory(plan.spec, worker, part, device::cpu_weight_bytes);
+  }
+  HS_RETURN_IF_ERROR(check_memory(plan.ledger));
+  return plan;
+}
+
+absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, const LaunchPlan& plan,
+                                      const LaunchOptions& options) {
+  LaunchedEngine launched;
+  launched.plan = plan;
+  launched.pool = std::make_unique<base::ThreadPool>(plan.threads);
+  HS_ASSIGN_OR_RETURN(std::unique_ptr<WorkerGroup> workers,
+                      WorkerGroup::start(checkpoint, plan.spec,
+                                         {.worker = plan.worker,
+                                          .ranks = plan.ranks,
+                                          .make_device =
+                                              [&](std::int32_t) {
+                                                return device::make_cpu_device(*launched.pool,
+                                                                               options.device);
+                                              }},
+                                         options.progress));
+  EngineConfig config;
+  config.core.scheduler = {.max_batched_tokens = plan.worker.model.max_rows,
+                           .max_sequences = plan.worker.max_sequences,
+                           .max_preemptions = options.settings.max_preemptions};
+  config.core.kv = {.page_tokens = plan.worker.page_tokens,
+                    .resident_slots = plan.worker.resident_slots,
+                    .prefix_caching = options.settings.enable_prefix_caching
+                                          ? kv::PrefixCaching::kOn
+                                          : kv::PrefixCaching::kOff};
+  config.core.model_digest = checkpoint.digest();
+  config.core.numerics = std::string(kNumericsVersion) + "/" +
+                         std::string(base::name_of(plan.worker.model.compute)) + "/" +
+                         std::string(base::name_of(plan.worker.model.kv_dtype)) + "/" +
+                         workers->isa_level() + "/" + std::to_string(plan.ranks);
+  config.core.end_tokens = plan.spec.end_tokens;
+  for (base::TokenId token : options.end_tokens) {
+    const auto& known = config.core.end_tokens;
+    if (std::find(known.begin(), known.end(), token) == known.end()) {
+      config.core.end_tokens.push_back(token);
+    }
+  }
+  config.core.max_model_len = plan.max_model_len;
+  config.core.vocabulary = plan.spec.vocabulary;
+  config.max_live_requests = options.max_live_requests;
+  config.planned = plan.ledger;
+  config.page_bytes = plan.page_bytes;
+  launched.engine = std::make_unique<Engine>(config, std::move(workers), options.token_bytes);
+  return launched;
+}
+
+}  // namespace hisparse::engine

@@ -1,0 +1,31 @@
+// Who runs steps: the worker group in production, a model of it in the simulator.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "device/device.h"
+#include "sched/step_plan.h"
+
+namespace hisparse::engine {
+
+// What came of a step, once every rank has finished it.
+struct StepResult {
+  base::StepId id;
+  absl::Status status;                // not ok: the device or a collective failed; the engine stops
+  std::vector<base::TokenId> tokens;  // one per StepPlan::samples
+  device::DeviceCounters counters;    // of rank 0, since the start
+};
+
+class StepExecutor {
+ public:
+  virtual ~StepExecutor() = default;
+  // Engine thread. Steps run in the order of submission; each gives one StepResult as a message to
+  // the engine.
+  virtual void submit(std::shared_ptr<const sched::StepPlan> plan) = 0;
+};
+
+}  // namespace hisparse::engine

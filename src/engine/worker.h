@@ -1,0 +1,95 @@
+// One rank: its device, its part of the model, its KV slab and block table, and the thread that
+// runs steps.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/bounded_queue.h"
+#include "base/ledger.h"
+#include "comm/communicator.h"
+#include "engine/step_executor.h"
+#include "kv/cache_group.h"
+#include "model/rank_model.h"
+
+namespace hisparse::engine {
+
+// kPoison: the pages that a plan names as freed are filled with NaN before anything is written to
+// them, so that a read of a stale page shows (tests).
+enum class FreedPages : std::uint8_t { kLeave, kPoison };
+
+struct WorkerOptions {
+  model::ModelOptions model;
+  std::int32_t page_tokens = 0;
+  std::int32_t resident_slots = 0;      // pages in the slab
+  std::int32_t max_sequences = 0;       // rows of the block table
+  std::int64_t pages_per_sequence = 0;  // its columns
+  FreedPages freed_pages = FreedPages::kLeave;
+};
+
+// Bytes by owner that one worker will allocate on its device.
+base::Ledger plan_worker_memory(const model::ModelSpec& spec, const WorkerOptions& options,
+                                const model::Shard& shard, const model::WeightBytes& weight_bytes);
+
+// Owns the rank's model, slab, block table and staging. Everything after create() happens on one
+// thread (run() is not thread-safe). Device and communicator outlive it.
+class Worker {
+ public:
+  // Loads the weights: slow. run() may later be called from another thread.
+  static absl::StatusOr<std::unique_ptr<Worker>> create(const format::Checkpoint& checkpoint,
+                                                        const model::ModelSpec& spec,
+                                                        const WorkerOptions& options,
+                                                        const model::RankModel::Context& context,
+                                                        const model::LoadProgress& progress);
+
+  // Runs one step to its end. Only rank 0 samples; the tokens of the others are empty.
+  StepResult run(const sched::StepPlan& plan);
+
+ private:
+  // What the device reads and writes in one step. Two of them, used in turn: one is rewritten only
+  // after the event behind its last use.
+  struct PhaseSlot {
+    std::vector<base::TokenId> tokens;
+    std::vector<std::int32_t> sequence_slots;
+    std::vector<std::int64_t> positions;
+    std::vector<std::int32_t> logit_rows;
+    std::vector<device::SampleRow> samples;
+    std::vector<std::uint64_t> table_entries;
+    std::vector<base::TokenId> sampled;
+    device::Buffer device_tokens;          // [max_rows]
+    device::Buffer device_sequence_slots;  // [max_rows]
+    device::Buffer device_positions;       // [max_rows]
+    device::Buffer device_logit_rows;      // [max_logit_rows]
+    device::Buffer device_samples;         // [max_logit_rows]
+    device::Buffer device_sampled;         // [max_logit_rows]
+    device::Event done;
+  };
+  static constexpr std::size_t kPhaseSlots = 2;
+
+  Worker(const WorkerOptions& options, const model::RankModel::Context& context,
+         const kv::PageLayout& layout);
+  absl::Status allocate();
+  void poison_freed(const sched::StepPlan& plan);
+  void update_block_table(const sched::StepPlan& plan, PhaseSlot& phase);
+  void stage_rows(const sched::StepPlan& plan, PhaseSlot& phase);
+  void sample(PhaseSlot& phase);
+  std::uint64_t page_address(base::SlotId slot) const;
+
+  WorkerOptions options_;
+  device::Device& device_;
+  comm::Communicator& communicator_;
+  kv::PageLayout layout_;
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<model::RankModel> model_;
+  std::int32_t vocabulary_ = 0;
+  device::Buffer slab_;         // [resident_slots] pages
+  device::Buffer block_table_;  // [max_sequences, pages_per_sequence] page addresses
+  std::array<PhaseSlot, kPhaseSlots> phases_;
+};
+
+}  // namespace hisparse::engine

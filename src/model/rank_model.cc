@@ -1,0 +1,243 @@
+#include "model/rank_model.h"
+
+#include <cmath>
+#include <utility>
+
+#include "base/status.h"
+
+namespace hisparse::model {
+namespace {
+
+using base::MemoryOwner;
+using device::DevicePtr;
+
+// Planes of the dense group, in page order.
+constexpr std::size_t kKeyPlane = 0;
+constexpr std::size_t kValuePlane = 1;
+
+// Bytes of each activation buffer; the one place that both the plan and the allocation read.
+struct ActivationBytes {
+  std::int64_t inverse_frequencies, cos_sin, hidden, q, kv, mlp, gathered, rank_logits, logits;
+
+  ActivationBytes(const ModelSpec& spec, const ModelOptions& options, const Shard& shard) {
+    constexpr std::int64_t kFloat = sizeof(float);
+    const std::int64_t rows = options.max_rows;
+    const std::int64_t head_dim = spec.head_dim;
+    inverse_frequencies = head_dim / 2 * static_cast<std::int64_t>(sizeof(double));
+    cos_sin = rows * head_dim * kFloat;
+    hidden = rows * spec.hidden * kFloat;
+    q = rows * shard.heads * head_dim * kFloat;
+    kv = rows * shard.kv_heads * head_dim * kFloat;
+    mlp = rows * shard.intermediate * kFloat;
+    gathered = options.max_logit_rows * spec.hidden * kFloat;
+    rank_logits = shard.ranks > 1 ? options.max_logit_rows * shard.vocabulary * kFloat : 0;
+    logits = options.max_logit_rows * spec.vocabulary * kFloat;
+  }
+
+  std::int64_t total() const {
+    constexpr int kHiddenBuffers = 3;  // hidden, normed, partial
+    return inverse_frequencies + cos_sin + kHiddenBuffers * hidden + 2 * q + 2 * kv + 2 * mlp +
+           gathered + rank_logits + logits;
+  }
+};
+
+}  // namespace
+
+kv::CacheGroup dense_cache_group(const ModelSpec& spec, const Shard& shard, base::DType kv_dtype) {
+  const std::int64_t row_bytes =
+      static_cast<std::int64_t>(shard.kv_heads) * spec.head_dim * base::block_shape(kv_dtype).bytes;
+  return {.name = "dense",
+          .layers = spec.layers,
+          .planes = {{"K", row_bytes}, {"V", row_bytes}},
+          .sharding = kv::Sharding::kHeads};
+}
+
+base::Ledger plan_memory(const ModelSpec& spec, const ModelOptions& options, const Shard& shard,
+                         const WeightBytes& weight_bytes) {
+  const auto matrix = [&](std::int64_t rows, std::int64_t cols) {
+    return weight_bytes(rows, cols, options.compute);
+  };
+  const std::int64_t d = spec.head_dim;
+  const std::int64_t norm = spec.hidden * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t layer =
+      matrix(shard.heads * d, spec.hidden) + 2 * matrix(shard.kv_heads * d, spec.hidden) +
+      matrix(spec.hidden, shard.heads * d) + 2 * matrix(shard.intermediate, spec.hidden) +
+      matrix(spec.hidden, shard.intermediate) + 2 * norm;
+  base::Ledger ledger;
+  ledger[MemoryOwner::kWeights] =
+      spec.layers * layer + norm + (spec.tied ? 1 : 2) * matrix(shard.vocabulary, spec.hidden);
+  ledger[MemoryOwner::kActivations] = ActivationBytes(spec, options, shard).total();
+  return ledger;
+}
+
+absl::StatusOr<std::unique_ptr<RankModel>> RankModel::load(const format::Checkpoint& checkpoint,
+                                                           const ModelSpec& spec,
+                                                           const ModelOptions& options,
+                                                           const Context& context,
+                                                           const LoadProgress& progress) {
+  HS_ASSIGN_OR_RETURN(
+      ModelWeights weights,
+      load_weights(checkpoint, spec, context.shard, options.compute, *context.device, progress));
+  std::unique_ptr<RankModel> model(new RankModel(spec, options, context, std::move(weights)));
+  HS_RETURN_IF_ERROR(model->allocate());
+  return model;
+}
+
+RankModel::RankModel(const ModelSpec& spec, const ModelOptions& options, const Context& context,
+                     ModelWeights weights)
+    : spec_(spec),
+      options_(options),
+      device_(*context.device),
+      communicator_(*context.communicator),
+      shard_(context.shard),
+      weights_(std::move(weights)) {}
+
+absl::Status RankModel::allocate() {
+  const ActivationBytes bytes(spec_, options_, shard_);
+  const std::pair<device::Buffer*, std::int64_t> buffers[] = {
+      {&inverse_frequencies_, bytes.inverse_frequencies},
+      {&cos_sin_, bytes.cos_sin},
+      {&hidden_, bytes.hidden},
+      {&normed_, bytes.hidden},
+      {&partial_, bytes.hidden},
+      {&q_, bytes.q},
+      {&k_, bytes.kv},
+      {&v_, bytes.kv},
+      {&attended_, bytes.q},
+      {&gate_, bytes.mlp},
+      {&up_, bytes.mlp},
+      {&gathered_, bytes.gathered},
+      {&rank_logits_, bytes.rank_logits},
+      {&logits_, bytes.logits},
+  };
+  for (const auto& [buffer, size] : buffers) {
+    if (size == 0) continue;
+    HS_ASSIGN_OR_RETURN(
+        *buffer, device_.allocate(static_cast<std::size_t>(size), MemoryOwner::kActivations));
+  }
+  const std::vector<double> frequencies = inverse_frequencies(spec_, weights_.rope_divisors);
+  const auto stream = device_.create_stream();
+  device_.copy_to_device(std::as_bytes(std::span(frequencies)),
+                         inverse_frequencies_.as<std::byte>(), *stream);
+  return device_.synchronize(device_.record(*stream));
+}
+
+void RankModel::norm(DevicePtr<const float> in, const NormWeight& weight, DevicePtr<float> out,
+                     std::int64_t rows, device::Stream& stream) {
+  device_.rms_norm({.in = in,
+                    .weight = weight.as<const float>(),
+                    .out = out,
+                    .rows = rows,
+                    .width = spec_.hidden,
+                    .epsilon = spec_.rms_epsilon},
+                   stream);
+}
+
+void RankModel::linear(const device::Weight& weight, DevicePtr<const float> in,
+                       DevicePtr<float> out, std::int64_t rows, device::Stream& stream) {
+  device_.linear({.weight = &weight, .in = in, .out = out, .rows = rows}, stream);
+}
+
+void RankModel::add_partial(std::int64_t rows, device::Stream& stream) {
+  const std::int64_t count = rows * spec_.hidden;
+  communicator_.all_reduce_sum(partial_.as<float>(), count, stream);
+  device_.add(
+      {.accumulator = hidden_.as<float>(), .addend = partial_.as<const float>(), .count = count},
+      stream);
+}
+
+void RankModel::attention(const LayerWeights& layer, const ForwardInputs& inputs,
+                          device::KvPages pages, device::Stream& stream) {
+  const std::int64_t rows = inputs.placement.rows;
+  norm(hidden_.as<const float>(), layer.attention_norm, normed_.as<float>(), rows, stream);
+  linear(*layer.q, normed_.as<const float>(), q_.as<float>(), rows, stream);
+  linear(*layer.k, normed_.as<const float>(), k_.as<float>(), rows, stream);
+  linear(*layer.v, normed_.as<const float>(), v_.as<float>(), rows, stream);
+  device_.rope_and_store({.q = q_.as<float>(),
+                          .k = k_.as<const float>(),
+                          .v = v_.as<const float>(),
+                          .cos_sin = cos_sin_.as<const float>(),
+                          .placement = inputs.placement,
+                          .pages = pages,
+                          .rotary_pairs = spec_.head_dim / 2,
+                          .heads = shard_.heads},
+                         stream);
+  device_.paged_attention({.q = q_.as<const float>(),
+                           .out = attended_.as<float>(),
+                           .placement = inputs.placement,
+                           .pages = pages,
+                           .heads = shard_.heads,
+                           .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
+                           .wait_ticket = 0},
+                          stream);
+  linear(*layer.output, attended_.as<const float>(), partial_.as<float>(), rows, stream);
+  add_partial(rows, stream);
+}
+
+void RankModel::mlp(const LayerWeights& layer, std::int64_t rows, device::Stream& stream) {
+  norm(hidden_.as<const float>(), layer.mlp_norm, normed_.as<float>(), rows, stream);
+  linear(*layer.gate, normed_.as<const float>(), gate_.as<float>(), rows, stream);
+  linear(*layer.up, normed_.as<const float>(), up_.as<float>(), rows, stream);
+  device_.silu_mul({.gate = gate_.as<const float>(),
+                    .up = up_.as<const float>(),
+                    .out = gate_.as<float>(),
+                    .count = rows * shard_.intermediate},
+                   stream);
+  linear(*layer.down, gate_.as<const float>(), partial_.as<float>(), rows, stream);
+  add_partial(rows, stream);
+}
+
+void RankModel::output(const ForwardInputs& inputs, device::Stream& stream) {
+  if (inputs.logit_count == 0) return;
+  device_.gather_rows({.in = hidden_.as<const float>(),
+                       .indices = inputs.logit_rows,
+                       .out = gathered_.as<float>(),
+                       .rows = inputs.logit_count,
+                       .width = spec_.hidden},
+                      stream);
+  norm(gathered_.as<const float>(), weights_.final_norm, gathered_.as<float>(), inputs.logit_count,
+       stream);
+  const device::Weight& head = weights_.head ? *weights_.head : *weights_.embedding;
+  const bool whole = shard_.ranks == 1;
+  linear(head, gathered_.as<const float>(), (whole ? logits_ : rank_logits_).as<float>(),
+         inputs.logit_count, stream);
+  if (whole) return;
+  communicator_.all_gather_columns(rank_logits_.as<const float>(), logits_.as<float>(),
+                                   inputs.logit_count, shard_.vocabulary, stream);
+}
+
+void RankModel::forward(const ForwardInputs& inputs, const kv::PageLayout& layout,
+                        device::Stream& stream) {
+  const std::int64_t rows = inputs.placement.rows;
+  device_.rope_angles({.positions = inputs.placement.positions,
+                       .inverse_frequencies = inverse_frequencies_.as<const double>(),
+                       .cos_sin = cos_sin_.as<float>(),
+                       .rows = rows,
+                       .rotary_pairs = spec_.head_dim / 2},
+                      stream);
+  device_.embed({.table = weights_.embedding.get(),
+                 .tokens = inputs.tokens,
+                 .out = hidden_.as<float>(),
+                 .rows = rows,
+                 .first_token = shard_.rank * shard_.vocabulary},
+                stream);
+  communicator_.all_reduce_sum(hidden_.as<float>(), rows * spec_.hidden, stream);
+  for (std::int32_t i = 0; i < spec_.layers; ++i) {
+    const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
+    const device::KvPages pages = {.addresses = inputs.page_addresses,
+                                   .pages_per_sequence = inputs.pages_per_sequence,
+                                   .k_offset = layout.offset(i, kKeyPlane),
+                                   .v_offset = layout.offset(i, kValuePlane),
+                                   .page_tokens = layout.page_tokens(),
+                                   .kv_heads = shard_.kv_heads,
+                                   .head_dim = spec_.head_dim,
+                                   .dtype = options_.kv_dtype};
+    attention(layer, inputs, pages, stream);
+    mlp(layer, rows, stream);
+  }
+  output(inputs, stream);
+}
+
+DevicePtr<const float> RankModel::logits() const { return logits_.as<const float>(); }
+
+}  // namespace hisparse::model

@@ -1,0 +1,106 @@
+// The decoder's forward pass on one rank, written once against Device and Communicator.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ledger.h"
+#include "comm/communicator.h"
+#include "device/device.h"
+#include "kv/cache_group.h"
+#include "model/model_spec.h"
+#include "model/weights.h"
+
+namespace hisparse::model {
+
+struct ModelOptions {
+  base::DType compute = base::DType::kF32;   // weights and products: kF32 or kBF16
+  base::DType kv_dtype = base::DType::kF32;  // KV rows: kF32 or kBF16
+  std::int64_t max_rows = 0;                 // tokens in one step
+  std::int64_t max_logit_rows = 0;           // rows of one step whose logits are wanted
+};
+
+// One step's rows, in device memory that stays as it is until the step has run.
+struct ForwardInputs {
+  device::DevicePtr<const base::TokenId> tokens;     // [rows]
+  device::RowPlacement placement;                    // rows, and where each stands
+  device::DevicePtr<const std::int32_t> logit_rows;  // [logit_count] indices into the rows
+  std::int64_t logit_count = 0;
+  device::DevicePtr<const std::uint64_t> page_addresses;  // [sequence slots, pages_per_sequence]
+  std::int64_t pages_per_sequence = 0;
+};
+
+// Owns this rank's weights and activations. Its worker thread only. The device and the communicator
+// outlive it.
+class RankModel {
+ public:
+  struct Context {
+    device::Device* device;
+    comm::Communicator* communicator;
+    Shard shard;
+  };
+
+  static absl::StatusOr<std::unique_ptr<RankModel>> load(const format::Checkpoint& checkpoint,
+                                                         const ModelSpec& spec,
+                                                         const ModelOptions& options,
+                                                         const Context& context,
+                                                         const LoadProgress& progress);
+
+  // Enqueues the whole step: writes the rows' keys and values into their pages and leaves the
+  // wanted logits in logits(). All ranks call it with the same rows.
+  void forward(const ForwardInputs& inputs, const kv::PageLayout& layout, device::Stream& stream);
+
+  // [logit_count, vocabulary] of the last forward, whole on every rank.
+  device::DevicePtr<const float> logits() const;
+
+ private:
+  RankModel(const ModelSpec& spec, const ModelOptions& options, const Context& context,
+            ModelWeights weights);
+  absl::Status allocate();
+  void attention(const LayerWeights& layer, const ForwardInputs& inputs, device::KvPages pages,
+                 device::Stream& stream);
+  void mlp(const LayerWeights& layer, std::int64_t rows, device::Stream& stream);
+  void output(const ForwardInputs& inputs, device::Stream& stream);
+  void norm(device::DevicePtr<const float> in, const NormWeight& weight,
+            device::DevicePtr<float> out, std::int64_t rows, device::Stream& stream);
+  void linear(const device::Weight& weight, device::DevicePtr<const float> in,
+              device::DevicePtr<float> out, std::int64_t rows, device::Stream& stream);
+  // hidden += the sum over ranks of `partial`.
+  void add_partial(std::int64_t rows, device::Stream& stream);
+
+  ModelSpec spec_;
+  ModelOptions options_;
+  device::Device& device_;
+  comm::Communicator& communicator_;
+  Shard shard_;
+  ModelWeights weights_;
+
+  device::Buffer inverse_frequencies_;  // [head_dim / 2] f64
+  device::Buffer cos_sin_;              // [max_rows, head_dim / 2, 2]
+  device::Buffer hidden_;               // [max_rows, hidden]: the residual stream
+  device::Buffer normed_;               // [max_rows, hidden]
+  device::Buffer partial_;      // [max_rows, hidden]: this rank's share of a row-parallel product
+  device::Buffer q_;            // [max_rows, heads, head_dim]
+  device::Buffer k_;            // [max_rows, kv_heads, head_dim]
+  device::Buffer v_;            // [max_rows, kv_heads, head_dim]
+  device::Buffer attended_;     // [max_rows, heads, head_dim]
+  device::Buffer gate_;         // [max_rows, intermediate]
+  device::Buffer up_;           // [max_rows, intermediate]
+  device::Buffer gathered_;     // [max_logit_rows, hidden]
+  device::Buffer rank_logits_;  // [max_logit_rows, vocabulary of this rank]; empty with one rank
+  device::Buffer logits_;       // [max_logit_rows, vocabulary]
+};
+
+// The one cache group of a dense decoder on one rank: planes "K" and "V".
+kv::CacheGroup dense_cache_group(const ModelSpec& spec, const Shard& shard, base::DType kv_dtype);
+
+// Bytes by owner that RankModel will allocate, before anything is loaded. `weight_bytes` is the
+// device's answer to how much a prepared [rows, cols] matrix takes.
+using WeightBytes = std::function<std::int64_t(std::int64_t rows, std::int64_t cols, base::DType)>;
+base::Ledger plan_memory(const ModelSpec& spec, const ModelOptions& options, const Shard& shard,
+                         const WeightBytes& weight_bytes);
+
+}  // namespace hisparse::model

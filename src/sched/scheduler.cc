@@ -1,0 +1,138 @@
+#include "sched/scheduler.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace hisparse::sched {
+namespace {
+
+// One call of schedule(): the plan under construction.
+class Pass {
+ public:
+  Pass(const SchedulerConfig& config, std::span<const SequenceView> running,
+       std::span<const SequenceView> waiting, const kv::LifecycleController& controller)
+      : config_(config),
+        running_(running),
+        waiting_(waiting),
+        controller_(controller),
+        pages_(controller.plan()),
+        budget_(config.max_batched_tokens),
+        state_(running.size(), State::kIdle) {}
+
+  ScheduleResult run() {
+    schedule_decodes();
+    schedule_prefill_chunks();
+    if (result_.preempted.empty()) admit_waiting();
+    name_starved();
+    result_.kv = std::move(pages_).finish();
+    return std::move(result_);
+  }
+
+ private:
+  enum class State { kIdle, kScheduled, kPreempted };
+
+  // A decoding sequence has one known token whose row is not written, and may lack the page for it.
+  void schedule_decodes() {
+    for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
+      const SequenceView& sequence = running_[i];
+      if (state_[i] != State::kIdle || sequence.tokens - sequence.written != 1) continue;
+      if (!extend(i)) continue;  // older requests go on; this one waits for pages
+      add_rows(sequence, sequence.written, 1);
+      state_[i] = State::kScheduled;
+    }
+  }
+
+  // Pages for all known tokens were given at admission.
+  void schedule_prefill_chunks() {
+    for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
+      const SequenceView& sequence = running_[i];
+      if (state_[i] != State::kIdle || sequence.tokens - sequence.written <= 1) continue;
+      add_rows(sequence, sequence.written, sequence.tokens - sequence.written);
+      state_[i] = State::kScheduled;
+    }
+  }
+
+  void admit_waiting() {
+    auto seats = static_cast<std::int64_t>(config_.max_sequences) -
+                 static_cast<std::int64_t>(running_.size());
+    for (const SequenceView& sequence : waiting_) {
+      // First come, first served: nobody passes a request that does not fit.
+      if (budget_ <= 0 || seats <= 0 || !admit(sequence)) return;
+      --seats;
+    }
+  }
+
+  bool admit(const SequenceView& sequence) {
+    const bool last_chance = sequence.preemptions >= config_.max_preemptions;
+    const std::int64_t tokens = last_chance ? sequence.worst_case : sequence.tokens;
+    const kv::PrefixMatch match = controller_.match(sequence.root, sequence.content);
+    // A page of room for each request that runs already, so that admission does not cause
+    // preemption at once.
+    const auto matched = static_cast<std::int32_t>(match.blocks.size());
+    const std::int32_t missing = pages_.pages_missing(sequence.id, tokens) - matched;
+    const auto growth = static_cast<std::int32_t>(running_.size() + result_.admitted.size());
+    if (missing + growth > pages_.available_pages()) return false;
+    if (!pages_.admit(sequence.id, sequence.root, match, tokens)) return false;
+    result_.admitted.push_back(sequence.id);
+    add_rows(sequence, match.tokens, sequence.tokens - match.tokens);
+    return true;
+  }
+
+  // Pages for one more token of running_[i], if need be from the youngest request behind it.
+  bool extend(std::size_t i) {
+    const SequenceView& sequence = running_[i];
+    while (!pages_.extend(sequence.id, sequence.written + 1)) {
+      const std::optional<std::size_t> victim = youngest_victim_after(i);
+      if (!victim) return false;
+      pages_.release(running_[*victim].id);
+      state_[*victim] = State::kPreempted;
+      result_.preempted.push_back(running_[*victim].id);
+    }
+    return true;
+  }
+
+  std::optional<std::size_t> youngest_victim_after(std::size_t i) const {
+    for (std::size_t j = running_.size(); j-- > i + 1;) {
+      if (state_[j] == State::kIdle && running_[j].preemptions < config_.max_preemptions) return j;
+    }
+    return std::nullopt;
+  }
+
+  void add_rows(const SequenceView& sequence, std::int64_t first, std::int64_t wanted) {
+    const std::int64_t count = std::min(wanted, budget_);
+    budget_ -= count;
+    result_.rows.push_back({.id = sequence.id,
+                            .first = first,
+                            .count = static_cast<std::int32_t>(count),
+                            .samples = first + count == sequence.tokens});
+  }
+
+  void name_starved() {
+    if (!result_.rows.empty() || !result_.preempted.empty()) return;
+    if (!running_.empty()) {
+      result_.starved = running_.front().id;
+    } else if (!waiting_.empty()) {
+      result_.starved = waiting_.front().id;
+    }
+  }
+
+  const SchedulerConfig& config_;
+  std::span<const SequenceView> running_;
+  std::span<const SequenceView> waiting_;
+  const kv::LifecycleController& controller_;
+  kv::PlanBuilder pages_;
+  std::int64_t budget_;
+  std::vector<State> state_;  // of running_
+  ScheduleResult result_;
+};
+
+}  // namespace
+
+ScheduleResult schedule(const SchedulerConfig& config, std::span<const SequenceView> running,
+                        std::span<const SequenceView> waiting,
+                        const kv::LifecycleController& controller) {
+  return Pass(config, running, waiting, controller).run();
+}
+
+}  // namespace hisparse::sched
