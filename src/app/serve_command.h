@@ -5,8 +5,9 @@
 
 namespace hisparse::app {
 
-// Loads the model, serves until SIGTERM or SIGINT, drains. Returns the exit code: 0 after a drain, 1 when start-up failed or
-// the engine did. A second signal while draining ends the process at once.
+// Loads the model, serves until SIGTERM or SIGINT, drains. Returns the exit code: 0 after a drain,
+// 1 when start-up failed or the engine did. A second signal while draining ends the process at
+// once.
 int run_serve(const config::ServeSettings& settings);
 
 }  // namespace hisparse::app

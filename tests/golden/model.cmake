@@ -1,0 +1,10 @@
+hisparse_test(model_golden_test
+  SRCS model_golden_test.cc
+  DEPS hisparse_test_support hisparse_nlohmann_json)
+hisparse_test(numerics_contract_test
+  SRCS numerics_contract_test.cc
+  DEPS hisparse_test_support)
+hisparse_test(smollm2_test
+  SRCS smollm2_test.cc
+  DEPS hisparse_test_support hisparse_nlohmann_json
+  LABELS model)

@@ -1,0 +1,84 @@
+#include "tests/sim/paged_oracle.h"
+
+namespace hisparse::test {
+
+base::TokenId next_token(std::span<const base::TokenId> tokens) {
+  // FNV-1a over the whole history.
+  std::uint64_t hash = 14695981039346656037ull;
+  for (base::TokenId token : tokens)
+    hash = (hash ^ static_cast<std::uint64_t>(token)) * 1099511628211ull;
+  return static_cast<base::TokenId>((hash >> 20) % kSimVocabulary);
+}
+
+PagedOracle::PagedOracle(std::int32_t slots, std::int32_t page_tokens, std::int32_t sequences,
+                         std::int32_t pages_per_sequence)
+    : page_tokens_(page_tokens),
+      pages_per_sequence_(pages_per_sequence),
+      cells_(static_cast<std::size_t>(slots * page_tokens)),
+      table_(static_cast<std::size_t>(sequences * pages_per_sequence)) {}
+
+void PagedOracle::contradict(const std::string& what) {
+  if (!contradiction_) contradiction_ = what;
+}
+
+PagedOracle::Cell* PagedOracle::cell(std::int32_t sequence_slot, std::int64_t position) {
+  const std::int64_t page = position / page_tokens_;
+  if (page >= pages_per_sequence_) {
+    contradict("position " + std::to_string(position) + " is beyond the block table");
+    return nullptr;
+  }
+  const base::SlotId slot =
+      table_[static_cast<std::size_t>(sequence_slot * pages_per_sequence_ + page)];
+  if (!slot.valid()) {
+    contradict("page " + std::to_string(page) + " has no slot");
+    return nullptr;
+  }
+  return &cells_[static_cast<std::size_t>(slot.value() * page_tokens_ + position % page_tokens_)];
+}
+
+void PagedOracle::write(const sched::StepPlan& plan, const sched::StepRows& rows) {
+  for (std::int32_t i = 0; i < rows.count; ++i) {
+    if (Cell* target = cell(rows.sequence_slot, rows.first + i)) {
+      *target = {.token = plan.tokens[static_cast<std::size_t>(rows.tokens_begin + i)],
+                 .position = rows.first + i};
+    }
+  }
+}
+
+std::vector<base::TokenId> PagedOracle::read(std::int32_t sequence_slot, std::int64_t count) {
+  std::vector<base::TokenId> tokens;
+  for (std::int64_t position = 0; position < count; ++position) {
+    const Cell* source = cell(sequence_slot, position);
+    if (source == nullptr) break;
+    if (source->position != position) {
+      contradict("position " + std::to_string(position) + " holds what was written for position " +
+                 std::to_string(source->position));
+    }
+    tokens.push_back(source->token);
+  }
+  return tokens;
+}
+
+engine::StepResult PagedOracle::run(const sched::StepPlan& plan) {
+  for (base::SlotId slot : plan.freed) {
+    for (std::int32_t i = 0; i < page_tokens_; ++i) {
+      cells_[static_cast<std::size_t>(slot.value() * page_tokens_ + i)] = {};
+    }
+  }
+  for (const sched::BlockTableDelta& delta : plan.deltas) {
+    table_[static_cast<std::size_t>(delta.sequence_slot * pages_per_sequence_ + delta.page)] =
+        delta.slot;
+  }
+  for (const sched::StepRows& rows : plan.rows) write(plan, rows);
+  // Every row reads its whole history, sampled or not, as attention does.
+  for (const sched::StepRows& rows : plan.rows) read(rows.sequence_slot, rows.first + rows.count);
+  engine::StepResult result;
+  result.id = plan.id;
+  for (const sched::StepSample& sample : plan.samples) {
+    const sched::StepRows& rows = plan.rows[static_cast<std::size_t>(sample.row)];
+    result.tokens.push_back(next_token(read(rows.sequence_slot, rows.first + rows.count)));
+  }
+  return result;
+}
+
+}  // namespace hisparse::test
