@@ -24,10 +24,12 @@ struct ControllerConfig {
 };
 
 // The longest prefix of a prompt that is held in full, indexed blocks. A value; valid until the
-// next change of the controller.
+// next change of the controller (admit() checks that: an old block id may hold other content).
 struct PrefixMatch {
   std::vector<base::BlockId> blocks;
   std::int64_t tokens = 0;
+  std::int64_t prompt_tokens = 0;  // that match() was asked about
+  std::uint64_t epoch = 0;         // of the controller that answered
 };
 
 // "Page `page` of this sequence is now in `slot`": one entry of the block table that lives on the
@@ -74,7 +76,7 @@ struct KvStats {
   std::int32_t referenced = 0;  // of filling + ready: used by at least one sequence
   std::int32_t cached = 0;      // of ready: indexed and used by none: can be dropped at once
   // Totals since the start.
-  std::int64_t lookup_tokens = 0;   // prompt tokens of admitted sequences
+  std::int64_t lookup_tokens = 0;   // PrefixMatch::prompt_tokens of admitted sequences
   std::int64_t hit_tokens = 0;      // of them found in the index
   std::int64_t dropped_blocks = 0;  // cached blocks given up for room
   std::int64_t deduplicated_blocks = 0;

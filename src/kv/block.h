@@ -1,0 +1,60 @@
+// The logical page and its copies. A tier is data on the block, never a subclass.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "kv/block_key.h"
+#include "kv/transfer.h"
+
+namespace hisparse::kv {
+
+constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
+
+// Filling: its rows are being produced. Ready: all rows are there. Draining: a transfer holds it.
+enum class CopyState : std::uint8_t { kFilling, kReady, kDraining };
+inline constexpr std::size_t kCopyStates = 3;
+
+struct BlockCopy {
+  base::SlotId slot;
+  CopyState state = CopyState::kFilling;
+};
+
+// What a hit must equal, besides being found by its key.
+struct BlockContent {
+  BlockKey key;
+  BlockKey root;
+  base::BlockId parent;  // not valid for the first page
+  std::span<const base::TokenId> tokens;
+};
+
+// One page of one content, shared by every sequence that starts with it. Private to one sequence
+// until it is full; then published (`indexed`), and from then on immutable but for `references`,
+// `copies` and `stamp`. Owned by ControllerState; engine thread.
+struct Block {
+  base::BlockId parent;               // set when indexed; not valid for the first page
+  std::vector<base::TokenId> tokens;  // whose rows have been produced; at most page_tokens
+  BlockKey key;                       // set when indexed
+  BlockKey root;                      // set when indexed: tells salts apart even if keys collide
+  std::int32_t references = 0;        // tables of sequences that hold it
+  std::array<std::optional<BlockCopy>, kTiers> copies;
+  std::uint64_t stamp = 0;  // epoch in which its last reference went
+  std::int32_t depth = 0;   // page number in every sequence that holds it
+  bool indexed = false;
+
+  bool live() const {
+    for (const std::optional<BlockCopy>& copy : copies) {
+      if (copy) return true;
+    }
+    return false;
+  }
+  const std::optional<BlockCopy>& copy(Tier tier) const { return copies[index_of(tier)]; }
+  std::optional<BlockCopy>& copy(Tier tier) { return copies[index_of(tier)]; }
+};
+
+}  // namespace hisparse::kv

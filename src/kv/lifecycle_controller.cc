@@ -1,0 +1,209 @@
+#include "kv/lifecycle_controller.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "kv/controller_state.h"
+#include "kv/invariants.h"
+
+namespace hisparse::kv {
+namespace {
+
+void add_page(ControllerState& state, base::SequenceId sequence, base::BlockId block,
+              KvCommit& commit) {
+  SequenceTable& table = state.table(sequence);
+  commit.deltas.push_back({.sequence = sequence,
+                           .page = static_cast<std::int32_t>(table.blocks.size()),
+                           .slot = state.block(block).copy(Tier::kResident)->slot});
+  table.blocks.push_back(block);
+}
+
+void admit(ControllerState& state, const KvPlan::Admission& admission, KvCommit& commit) {
+  const auto [position, fresh] = state.tables.try_emplace(admission.sequence);
+  HS_CHECK(fresh);
+  position->second.root = admission.root;
+  position->second.written = admission.match.tokens;
+  for (const base::BlockId block : admission.match.blocks) {
+    state.reference(block);
+    add_page(state, admission.sequence, block, commit);
+  }
+  state.totals.lookup_tokens += admission.match.prompt_tokens;
+  state.totals.hit_tokens += admission.match.tokens;
+}
+
+void grow(ControllerState& state, const KvPlan::Growth& growth, KvCommit& commit) {
+  for (std::int32_t page = 0; page < growth.new_pages; ++page) {
+    const auto depth = static_cast<std::int32_t>(state.table(growth.sequence).blocks.size());
+    add_page(state, growth.sequence, state.create_block(depth), commit);
+  }
+}
+
+// In table order: a block and its ancestors get the same stamp, and the eviction order puts the
+// deeper one first.
+void drop_table(ControllerState& state, base::SequenceId sequence,
+                std::vector<base::SlotId>& freed) {
+  for (const base::BlockId block : state.table(sequence).blocks) state.unreference(block, freed);
+  state.tables.erase(sequence);
+}
+
+// The sequence goes over to `shared`, which holds the same content as its own page.
+void replace_page(ControllerState& state, base::SequenceId sequence, std::size_t page,
+                  base::BlockId shared, KvCommit& commit) {
+  SequenceTable& table = state.table(sequence);
+  state.reference(shared);
+  state.unreference(table.blocks[page], commit.freed);
+  table.blocks[page] = shared;
+  commit.deltas.push_back({.sequence = sequence,
+                           .page = static_cast<std::int32_t>(page),
+                           .slot = state.block(shared).copy(Tier::kResident)->slot});
+  ++state.totals.deduplicated_blocks;
+}
+
+// Publishes a page that has just become full, or finds that its content is published already.
+void publish_page(ControllerState& state, base::SequenceId sequence, std::size_t page,
+                  KvCommit& commit) {
+  if (state.config.prefix_caching == PrefixCaching::kOff) return;
+  const SequenceTable& table = state.table(sequence);
+  const base::BlockId id = table.blocks[page];
+  const base::BlockId parent = page == 0 ? base::BlockId() : table.blocks[page - 1];
+  if (parent.valid() && !state.block(parent).indexed) return;
+
+  Block& block = state.block(id);
+  const BlockKey& before = parent.valid() ? state.block(parent).key : table.root;
+  const BlockContent content = {.key = child_key(before, block.tokens),
+                                .root = table.root,
+                                .parent = parent,
+                                .tokens = block.tokens};
+  const base::BlockId shared = state.index.find(content, state.blocks);
+  if (shared.valid()) return replace_page(state, sequence, page, shared, commit);
+  // On a collision of keys the page and all behind it stay private.
+  if (!state.index.insert(content.key, id)) return;
+  block.key = content.key;
+  block.root = content.root;
+  block.parent = parent;
+  block.indexed = true;
+}
+
+}  // namespace
+
+LifecycleController::LifecycleController(const ControllerConfig& config)
+    : state_(std::make_unique<State>(config)) {}
+LifecycleController::~LifecycleController() = default;
+
+const ControllerConfig& LifecycleController::config() const { return state_->config; }
+
+PrefixMatch LifecycleController::match(const BlockKey& root,
+                                       std::span<const base::TokenId> tokens) const {
+  PrefixMatch match;
+  match.prompt_tokens = static_cast<std::int64_t>(tokens.size());
+  match.epoch = state_->epoch;
+  if (tokens.empty() || state_->config.prefix_caching == PrefixCaching::kOff) return match;
+
+  const auto page_tokens = static_cast<std::size_t>(state_->config.page_tokens);
+  const std::size_t pages = (tokens.size() - 1) / page_tokens;
+  BlockContent content = {.key = root, .root = root, .parent = base::BlockId(), .tokens = {}};
+  for (std::size_t page = 0; page < pages; ++page) {
+    content.tokens = tokens.subspan(page * page_tokens, page_tokens);
+    content.key = child_key(content.key, content.tokens);
+    const base::BlockId block = state_->index.find(content, state_->blocks);
+    if (!block.valid()) break;
+    match.blocks.push_back(block);
+    match.tokens += state_->config.page_tokens;
+    content.parent = block;
+  }
+  return match;
+}
+
+KvCommit LifecycleController::commit(const KvPlan& plan) {
+  HS_CHECK(plan.epoch == state_->epoch);
+  ++state_->epoch;
+  KvCommit commit;
+  for (const base::SequenceId sequence : plan.releases) {
+    drop_table(*state_, sequence, commit.freed);
+  }
+  for (const base::BlockId block : plan.evictions) state_->evict(block, commit.freed);
+  for (const KvPlan::Admission& admission : plan.admissions) admit(*state_, admission, commit);
+  for (const KvPlan::Growth& growth : plan.growths) grow(*state_, growth, commit);
+  return commit;
+}
+
+KvCommit LifecycleController::written(base::SequenceId sequence,
+                                      std::span<const base::TokenId> tokens) {
+  ++state_->epoch;
+  KvCommit commit;
+  SequenceTable& table = state_->table(sequence);
+  const auto page_tokens = static_cast<std::size_t>(state_->config.page_tokens);
+  const auto already = static_cast<std::size_t>(table.written);
+  HS_CHECK(tokens.size() <= table.blocks.size() * page_tokens - already);
+
+  while (!tokens.empty()) {
+    const std::size_t page = static_cast<std::size_t>(table.written) / page_tokens;
+    const base::BlockId id = table.blocks[page];
+    Block& block = state_->block(id);
+    HS_CHECK(block.references == 1 && !block.indexed);
+    const std::size_t count = std::min(page_tokens - block.tokens.size(), tokens.size());
+    block.tokens.insert(block.tokens.end(), tokens.begin(),
+                        tokens.begin() + static_cast<std::ptrdiff_t>(count));
+    tokens = tokens.subspan(count);
+    table.written += static_cast<std::int64_t>(count);
+    if (state_->full(block)) {
+      state_->set_copy_state(id, Tier::kResident, CopyState::kReady);
+      publish_page(*state_, sequence, page, commit);
+    }
+  }
+  return commit;
+}
+
+KvCommit LifecycleController::release(base::SequenceId sequence) {
+  ++state_->epoch;
+  KvCommit commit;
+  drop_table(*state_, sequence, commit.freed);
+  return commit;
+}
+
+void LifecycleController::apply(const TransferDone& /*done*/) {
+  // With one tier no plan holds a transfer, so whatever arrives is a stray.
+  ++state_->totals.stray_completions;
+}
+
+std::int64_t LifecycleController::written_tokens(base::SequenceId sequence) const {
+  return std::as_const(*state_).table(sequence).written;
+}
+
+std::vector<base::SlotId> LifecycleController::slots(base::SequenceId sequence) const {
+  const SequenceTable& table = std::as_const(*state_).table(sequence);
+  std::vector<base::SlotId> slots;
+  slots.reserve(table.blocks.size());
+  for (const base::BlockId block : table.blocks) {
+    slots.push_back(state_->block(block).copy(Tier::kResident)->slot);
+  }
+  return slots;
+}
+
+bool LifecycleController::has(base::SequenceId sequence) const {
+  return state_->tables.contains(sequence);
+}
+
+KvStats LifecycleController::stats() const {
+  const SlotPool& resident = state_->pool(Tier::kResident);
+  KvStats stats;
+  stats.free = resident.free();
+  stats.filling = resident.count(CopyState::kFilling);
+  stats.ready = resident.count(CopyState::kReady);
+  stats.draining = resident.count(CopyState::kDraining);
+  stats.cached = static_cast<std::int32_t>(state_->cached.size());
+  stats.referenced = stats.filling + stats.ready - stats.cached;
+  stats.lookup_tokens = state_->totals.lookup_tokens;
+  stats.hit_tokens = state_->totals.hit_tokens;
+  stats.dropped_blocks = state_->totals.dropped_blocks;
+  stats.deduplicated_blocks = state_->totals.deduplicated_blocks;
+  stats.stray_completions = state_->totals.stray_completions;
+  return stats;
+}
+
+std::optional<std::string> LifecycleController::check_invariants() const {
+  return find_violation(*state_);
+}
+
+}  // namespace hisparse::kv

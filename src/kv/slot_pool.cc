@@ -1,0 +1,51 @@
+#include "kv/slot_pool.h"
+
+#include "base/check.h"
+
+namespace hisparse::kv {
+
+SlotPool::SlotPool(std::int32_t capacity) {
+  HS_CHECK(capacity >= 0);
+  states_.resize(static_cast<std::size_t>(capacity));
+  free_slots_.reserve(states_.size());
+  for (std::int32_t slot = capacity - 1; slot >= 0; --slot) {
+    free_slots_.push_back(base::SlotId(slot));
+  }
+}
+
+base::SlotId SlotPool::take() {
+  HS_CHECK(!free_slots_.empty());
+  const base::SlotId slot = free_slots_.back();
+  free_slots_.pop_back();
+  at(slot) = CopyState::kFilling;
+  ++count_of(CopyState::kFilling);
+  return slot;
+}
+
+void SlotPool::set_state(base::SlotId slot, CopyState state) {
+  std::optional<CopyState>& current = at(slot);
+  HS_CHECK(current.has_value());
+  --count_of(*current);
+  current = state;
+  ++count_of(state);
+}
+
+void SlotPool::give_back(base::SlotId slot) {
+  std::optional<CopyState>& current = at(slot);
+  HS_CHECK(current.has_value());
+  --count_of(*current);
+  current.reset();
+  free_slots_.push_back(slot);
+}
+
+std::optional<CopyState> SlotPool::state(base::SlotId slot) const {
+  HS_CHECK(slot.value() >= 0 && slot.value() < capacity());
+  return states_[static_cast<std::size_t>(slot.value())];
+}
+
+std::optional<CopyState>& SlotPool::at(base::SlotId slot) {
+  HS_CHECK(slot.value() >= 0 && slot.value() < capacity());
+  return states_[static_cast<std::size_t>(slot.value())];
+}
+
+}  // namespace hisparse::kv
