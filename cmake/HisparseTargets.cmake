@@ -7,7 +7,9 @@ function(hisparse_library name)
 endfunction()
 
 # hisparse_test(<name> SRCS … DEPS … [LABELS …] [ARGS …]): a GoogleTest program run as one CTest test.
-# HISPARSE_TEST_DATA names tests/ at run time, so that no absolute path is compiled in.
+# HISPARSE_TEST_DATA names tests/ at run time, so that no absolute path is compiled in. Labels: `asan` and `tsan` put it
+# into the targets asan_tests and tsan_tests (scripts/test.sh runs those under the sanitizers), `model` says that it
+# needs the SmolLM2 file.
 function(hisparse_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -19,6 +21,11 @@ function(hisparse_test name)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
     ENVIRONMENT "HISPARSE_TEST_DATA=${PROJECT_SOURCE_DIR}/tests")
+  foreach(sanitizer asan tsan)
+    if(sanitizer IN_LIST ARG_LABELS)
+      add_dependencies(${sanitizer}_tests ${name})
+    endif()
+  endforeach()
 endfunction()
 
 # hisparse_fuzz(<name> SRCS … DEPS …): a libFuzzer program; its corpus is tests/fuzz/corpus/<name>.
@@ -28,4 +35,5 @@ function(hisparse_fuzz name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_dependencies(fuzzers ${name})
 endfunction()

@@ -14,8 +14,9 @@ namespace hisparse::format {
 struct TensorView {
   std::string name;
   base::DType dtype = base::DType::kF32;
-  std::vector<std::int64_t> shape;   // outermost first, so a matrix is [out, in]; rank 0 is a scalar
-  std::span<const std::byte> bytes;  // exactly the stored blocks, row-major; no alignment is promised
+  std::vector<std::int64_t> shape;  // outermost first, so a matrix is [out, in]; rank 0 is a scalar
+  // Exactly the stored blocks, row-major; no alignment is promised.
+  std::span<const std::byte> bytes;
 };
 
 }  // namespace hisparse::format

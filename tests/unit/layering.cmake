@@ -1,0 +1,1 @@
+hisparse_test(layering_test SRCS layering_test.cc)
