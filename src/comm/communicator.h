@@ -34,8 +34,9 @@ class Communicator {
   virtual absl::Status status() const = 0;
 };
 
-// A group of one: nothing to do.
-std::unique_ptr<Communicator> make_solo_communicator();
+// A group of one: a sum is already there. A gather copies with `device`; without one, `in` must be
+// `out`. The device must outlive the communicator.
+std::unique_ptr<Communicator> make_solo_communicator(device::Device* device = nullptr);
 
 // One communicator per entry of `devices`, for ranks that live in this process, over any backend
 // whose devices can reach each other's memory. The devices must outlive the communicators.

@@ -126,6 +126,7 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   worker.max_sequences = settings.max_num_seqs;
   worker.pages_per_sequence = (plan.max_model_len + settings.block_size - 1) / settings.block_size;
   worker.freed_pages = options.freed_pages;
+  worker.observe_logits = options.observe_logits;
   plan.page_bytes =
       plan.ranks * kv::PageLayout(model::dense_cache_group(plan.spec, shard, worker.model.kv_dtype),
                                   worker.page_tokens)

@@ -22,6 +22,7 @@ struct LaunchOptions {
   model::LoadProgress progress;
   device::CpuDeviceOptions device;              // tests
   FreedPages freed_pages = FreedPages::kLeave;  // tests
+  LogitsObserver observe_logits;                // tests
 };
 
 // Everything that start-up decided; printed, and part of /version and of the cache keys.

@@ -188,6 +188,14 @@ void Worker::sample(PhaseSlot& phase) {
                        std::as_writable_bytes(std::span(phase.sampled)), *stream_);
 }
 
+void Worker::show_logits(const sched::StepPlan& plan) {
+  if (!options_.observe_logits || plan.samples.empty()) return;
+  std::vector<float> logits(plan.samples.size() * static_cast<std::size_t>(vocabulary_));
+  device_.copy_to_host(device::DevicePtr<const std::byte>(model_->logits().address()),
+                       std::as_writable_bytes(std::span(logits)), *stream_);
+  if (device_.synchronize(device_.record(*stream_)).ok()) options_.observe_logits(plan, logits);
+}
+
 StepResult Worker::run(const sched::StepPlan& plan) {
   PhaseSlot& phase = phases_[static_cast<std::size_t>(plan.id.value()) % kPhaseSlots];
   StepResult result{
@@ -214,6 +222,7 @@ StepResult Worker::run(const sched::StepPlan& plan) {
   result.status = device_.synchronize(phase.done);
   if (result.status.ok()) result.status = communicator_.status();
   if (communicator_.rank() == 0) result.tokens = phase.sampled;
+  if (communicator_.rank() == 0) show_logits(plan);
   result.counters = device_.counters();
   return result;
 }

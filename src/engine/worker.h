@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <thread>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,6 +23,11 @@ namespace hisparse::engine {
 // them, so that a read of a stale page shows (tests).
 enum class FreedPages : std::uint8_t { kLeave, kPoison };
 
+// Sees the logits of each sampled row of a step, on the worker thread of rank 0 (tests: bits say
+// more than tokens).
+using LogitsObserver = std::function<void(const sched::StepPlan& plan,
+                                          std::span<const float> logits)>;  // [samples, vocabulary]
+
 struct WorkerOptions {
   model::ModelOptions model;
   std::int32_t page_tokens = 0;
@@ -30,6 +35,7 @@ struct WorkerOptions {
   std::int32_t max_sequences = 0;       // rows of the block table
   std::int64_t pages_per_sequence = 0;  // its columns
   FreedPages freed_pages = FreedPages::kLeave;
+  LogitsObserver observe_logits;  // empty: none
 };
 
 // Bytes by owner that one worker will allocate on its device.
@@ -78,6 +84,7 @@ class Worker {
   void update_block_table(const sched::StepPlan& plan, PhaseSlot& phase);
   void stage_rows(const sched::StepPlan& plan, PhaseSlot& phase);
   void sample(PhaseSlot& phase);
+  void show_logits(const sched::StepPlan& plan);
   std::uint64_t page_address(base::SlotId slot) const;
 
   WorkerOptions options_;

@@ -8,3 +8,7 @@ hisparse_test(smollm2_test
   SRCS smollm2_test.cc
   DEPS hisparse_test_support hisparse_nlohmann_json
   LABELS model)
+hisparse_test(engine_contract_test
+  SRCS engine_contract_test.cc
+  DEPS hisparse_test_support hisparse_engine
+  LABELS tsan)

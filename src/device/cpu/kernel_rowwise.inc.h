@@ -1,0 +1,75 @@
+// Norm, gate and softmax weights.
+
+void rms_norm(const float* in, const float* weight, float* out, std::int64_t width, float epsilon) {
+  F8 sums[2] = {};
+  std::int64_t i = 0;
+  F8 x, w;
+  for (; i + 2 * kLanes <= width; i += 2 * kLanes) {
+    load(x, in + i);
+    sums[0] += x * x;
+    load(x, in + i + kLanes);
+    sums[1] += x * x;
+  }
+  for (; i < width; i += kLanes) {
+    if (i + kLanes <= width) {
+      load(x, in + i);
+    } else {
+      load_partial(x, in + i, width - i);
+    }
+    sums[0] += x * x;
+  }
+  sums[0] += sums[1];
+  const float mean = sum_lanes(sums[0]) / static_cast<float>(width);
+  const float scale = 1.0f / __builtin_sqrtf(mean + epsilon);
+  for (i = 0; i + kLanes <= width; i += kLanes) {
+    load(x, in + i);
+    load(w, weight + i);
+    x = w * (x * scale);
+    store(out + i, x);
+  }
+  for (; i < width; ++i) out[i] = weight[i] * (in[i] * scale);
+}
+
+inline void silu_mul8(F8& gate, const F8& up) {
+  F8 power = -gate;
+  exp8(power);
+  gate = gate / (1.0f + power) * up;
+}
+
+void silu_mul(const float* gate, const float* up, float* out, std::int64_t count) {
+  std::int64_t i = 0;
+  F8 g, u;
+  for (; i + kLanes <= count; i += kLanes) {
+    load(g, gate + i);
+    load(u, up + i);
+    silu_mul8(g, u);
+    store(out + i, g);
+  }
+  if (i == count) return;
+  load_partial(g, gate + i, count - i);
+  load_partial(u, up + i, count - i);
+  silu_mul8(g, u);
+  store_partial(out + i, g, count - i);
+}
+
+inline void softmax_weight8(F8& x, float max, float inverse_temperature) {
+  const F8 zero = {};
+  F8 power = (x - max) * inverse_temperature;
+  exp8(power);
+  x = x == x ? power : zero;
+}
+
+void softmax_weights(const float* in, float* out, std::int64_t count, float max,
+                     float inverse_temperature) {
+  std::int64_t i = 0;
+  F8 x;
+  for (; i + kLanes <= count; i += kLanes) {
+    load(x, in + i);
+    softmax_weight8(x, max, inverse_temperature);
+    store(out + i, x);
+  }
+  if (i == count) return;
+  load_partial(x, in + i, count - i);
+  softmax_weight8(x, max, inverse_temperature);
+  store_partial(out + i, x, count - i);
+}

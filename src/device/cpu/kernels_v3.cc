@@ -1,0 +1,33 @@
+// The kernels for x86-64-v3; the flag is set in ../CMakeLists.txt. See kernels.h for what may not
+// be in here.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/float_formats.h"
+#include "device/cpu/kernels.h"
+
+namespace hisparse::device::cpu {
+namespace {
+
+// First, the vector that the others use.
+#include "device/cpu/kernel_vector.inc.h"
+
+#include "device/cpu/kernel_attention.inc.h"
+#include "device/cpu/kernel_linear.inc.h"
+#include "device/cpu/kernel_rowwise.inc.h"
+
+constexpr KernelTable kTable = {.multiply_panel = multiply_panel,
+                                .round_to_bf16 = round_to_bf16,
+                                .rms_norm = rms_norm,
+                                .silu_mul = silu_mul,
+                                .softmax_weights = softmax_weights,
+                                .attend_segment = attend_segment,
+                                .merge_partial = merge_partial,
+                                .finish_attention = finish_attention};
+
+}  // namespace
+
+const KernelTable& kernels_v3() { return kTable; }
+
+}  // namespace hisparse::device::cpu

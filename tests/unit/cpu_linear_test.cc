@@ -1,0 +1,187 @@
+#include <cmath>
+
+#include "cpu_test_support.h"
+
+namespace hisparse::device {
+namespace {
+
+using base::DType;
+
+struct Shape {
+  std::int64_t rows, n, k;
+};
+
+std::vector<float> run(TestDevice& device, const Weight& weight, const std::vector<float>& in) {
+  const std::int64_t rows = static_cast<std::int64_t>(in.size()) / weight.cols();
+  Buffer in_buffer = device.upload(in);
+  Buffer out = device.floats(rows * weight.rows());
+  device.device->linear(
+      {.weight = &weight, .in = in_buffer.as<float>(), .out = out.as<float>(), .rows = rows},
+      *device.stream);
+  return device.download(out);
+}
+
+void expect_near_reference(const Shape& shape, DType compute, const std::vector<float>& in,
+                           const std::vector<float>& weight, const std::vector<float>& out) {
+  const auto seen = [&](float x) { return compute == DType::kBF16 ? rounded_to_bf16(x) : x; };
+  for (std::int64_t r = 0; r < shape.rows; ++r) {
+    for (std::int64_t c = 0; c < shape.n; ++c) {
+      double sum = 0.0;
+      double magnitude = 0.0;
+      for (std::int64_t i = 0; i < shape.k; ++i) {
+        const double product =
+            static_cast<double>(seen(in[r * shape.k + i])) * seen(weight[c * shape.k + i]);
+        sum += product;
+        magnitude += std::abs(product);
+      }
+      ASSERT_NEAR(out[r * shape.n + c], sum, 1e-6 * magnitude + 1e-30)
+          << "row " << r << " column " << c << " of " << shape.rows << "x" << shape.n << "x"
+          << shape.k;
+    }
+  }
+}
+
+TEST(CpuLinear, MatchesDoublePrecision) {
+  const std::vector<Shape> shapes = {{1, 1, 1},    {1, 33, 7},    {2, 32, 64},  {3, 40, 513},
+                                     {5, 31, 100}, {6, 65, 1030}, {7, 8, 16},   {13, 100, 33},
+                                     {70, 96, 48}, {121, 50, 20}, {250, 34, 9}, {4, 160, 1200}};
+  for (IsaChoice isa : isa_levels()) {
+    TestDevice device(isa, 2);
+    for (const Shape& shape : shapes) {
+      for (DType compute : {DType::kF32, DType::kBF16}) {
+        const auto values = random_floats(shape.n * shape.k, 1);
+        const auto in = random_floats(shape.rows * shape.k, 2);
+        const auto weight = device.weight(values, shape.n, compute);
+        expect_near_reference(shape, compute, in, values, run(device, *weight, in));
+      }
+    }
+  }
+}
+
+TEST(CpuLinear, RowHasTheSameBitsInEveryBatchAndThreadCount) {
+  constexpr std::int64_t kRows = 131;
+  constexpr std::int64_t kN = 75;
+  constexpr std::int64_t kK = 1100;  // more than one block of k
+  const auto values = random_floats(kN * kK, 3);
+  const auto in = random_floats(kRows * kK, 4);
+  for (IsaChoice isa : isa_levels()) {
+    for (DType compute : {DType::kF32, DType::kBF16}) {
+      std::vector<float> alone;
+      TestDevice single(isa, 1);
+      const auto weight = single.weight(values, kN, compute);
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        const auto row = row_of(in, r, kK);
+        const auto out = run(single, *weight, {row.begin(), row.end()});
+        alone.insert(alone.end(), out.begin(), out.end());
+      }
+      for (int threads : {1, 2, 3}) {
+        TestDevice device(isa, threads);
+        const auto shared = device.weight(values, kN, compute);
+        for (std::int64_t rows : {2, 3, 4, 5, 6, 7, 8, 11, 17, 33, 64, 120, 131}) {
+          const auto out = run(device, *shared, {in.begin(), in.begin() + rows * kK});
+          ASSERT_TRUE(same_bits(out, std::span(alone).first(out.size())))
+              << rows << " rows, " << threads << " threads";
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuLinear, SumsInRisingOrder) {
+  // 1e8 + 1 - 1e8 is 0 in f32 in this order, and 1 in any order that adds the large ones first.
+  for (IsaChoice isa : isa_levels()) {
+    TestDevice device(isa, 1);
+    const auto weight = device.weight({1.0f, 1.0f, 1.0f}, 1, DType::kF32);
+    for (std::int64_t rows : {1, 2, 5, 6}) {
+      std::vector<float> in;
+      for (std::int64_t r = 0; r < rows; ++r) in.insert(in.end(), {1e8f, 1.0f, -1e8f});
+      EXPECT_EQ(run(device, *weight, in), std::vector<float>(rows, 0.0f));
+    }
+  }
+}
+
+TEST(CpuLinear, NaNRowDoesNotTouchItsNeighbours) {
+  TestDevice device;
+  const auto weight = device.weight(random_floats(40 * 16, 5), 40, DType::kF32);
+  auto in = random_floats(8 * 16, 6);
+  const auto before = run(device, *weight, in);
+  in[3 * 16 + 2] = NAN;
+  const auto after = run(device, *weight, in);
+  for (std::int64_t r = 0; r < 8; ++r) {
+    EXPECT_EQ(same_bits(row_of(before, r, 40), row_of(after, r, 40)), r != 3) << r;
+  }
+  EXPECT_TRUE(std::isnan(after[3 * 40]));
+}
+
+TEST(CpuLinear, WeightsAccountExactlyTheAnnouncedBytes) {
+  TestDevice device;
+  for (DType compute : {DType::kF32, DType::kBF16}) {
+    for (std::int64_t rows : {1, 32, 33}) {
+      const auto weight = device.weight(random_floats(rows * 9, 7), rows, compute);
+      EXPECT_EQ(device.device->allocated()[base::MemoryOwner::kWeights],
+                cpu_weight_bytes(rows, 9, compute));
+      EXPECT_EQ(weight->rows(), rows);
+      EXPECT_EQ(weight->cols(), 9);
+    }
+  }
+  EXPECT_EQ(device.device->allocated()[base::MemoryOwner::kWeights], 0);
+  EXPECT_EQ(cpu_weight_bytes(33, 9, DType::kBF16), 64 * 9 * 2);
+}
+
+TEST(CpuLinear, BadWeightsAreRefused) {
+  TestDevice device;
+  const auto read = [](std::int64_t, std::span<float>) {};
+  const auto code = [&](std::int64_t rows, std::int64_t cols, DType compute) {
+    return device.device->prepare_weight({.rows = rows, .cols = cols, .read_row = read}, compute)
+        .status()
+        .code();
+  };
+  EXPECT_EQ(code(4, 4, DType::kQ4_0), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(0, 4, DType::kF32), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(4, -1, DType::kF32), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(std::int64_t{1} << 40, 4, DType::kF32), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(std::int64_t{1} << 30, std::int64_t{1} << 30, DType::kF32),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(CpuLinear, CountsCallsAndRows) {
+  TestDevice device;
+  const auto weight = device.weight(random_floats(12, 8), 3, DType::kF32);
+  run(device, *weight, random_floats(4, 1));
+  run(device, *weight, random_floats(20, 1));
+  EXPECT_EQ(device.device->counters().linear_calls, 2);
+  EXPECT_EQ(device.device->counters().linear_rows, 6);
+}
+
+TEST(CpuEmbed, ReadsRowsOutOfThePanelsAndZerosForeignTokens) {
+  constexpr std::int64_t kVocabulary = 45;
+  constexpr std::int64_t kWidth = 19;
+  constexpr base::TokenId kFirst = 100;
+  const auto values = random_floats(kVocabulary * kWidth, 9);
+  const std::vector<base::TokenId> tokens = {100, 144, 99, 145, 131, 132, -1, 2147483647, 100};
+  for (DType compute : {DType::kF32, DType::kBF16}) {
+    TestDevice device;
+    const auto table = device.weight(values, kVocabulary, compute);
+    Buffer token_buffer = device.upload(tokens);
+    const auto rows = static_cast<std::int64_t>(tokens.size());
+    Buffer out = device.floats(rows * kWidth);
+    device.device->embed({.table = table.get(),
+                          .tokens = token_buffer.as<base::TokenId>(),
+                          .out = out.as<float>(),
+                          .rows = rows,
+                          .first_token = kFirst},
+                         *device.stream);
+    const auto result = device.download(out);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const std::int64_t row = std::int64_t{tokens[r]} - kFirst;
+      for (std::int64_t i = 0; i < kWidth; ++i) {
+        const bool own = row >= 0 && row < kVocabulary;
+        const float value = own ? values[row * kWidth + i] : 0.0f;
+        EXPECT_EQ(result[r * kWidth + i], compute == DType::kBF16 ? rounded_to_bf16(value) : value);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hisparse::device

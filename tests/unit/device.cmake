@@ -1,0 +1,13 @@
+hisparse_test(thread_pool_test SRCS ${CMAKE_CURRENT_LIST_DIR}/thread_pool_test.cc DEPS hisparse_base)
+foreach(operators linear rowwise attention sampling stream)
+  hisparse_test(cpu_${operators}_test SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_${operators}_test.cc
+    DEPS hisparse_device)
+endforeach()
+hisparse_test(comm_test SRCS ${CMAKE_CURRENT_LIST_DIR}/comm_test.cc DEPS hisparse_comm)
+
+# Sanitizers add shared symbols of their own.
+if(CMAKE_NM AND NOT HISPARSE_SANITIZE AND NOT HISPARSE_BUILD_FUZZERS)
+  add_test(NAME cpu_kernel_symbols COMMAND ${CMAKE_COMMAND} -DNM=${CMAKE_NM}
+    "-DOBJECTS=$<TARGET_OBJECTS:hisparse_device>"
+    -P ${CMAKE_CURRENT_LIST_DIR}/cpu_kernel_symbols/check.cmake)
+endif()

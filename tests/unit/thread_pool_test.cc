@@ -1,0 +1,92 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+namespace hisparse::base {
+namespace {
+
+TEST(ThreadPool, CallsEachIndexOnce) {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (std::int64_t count : {0, 1, 2, 7, 1000}) {
+      std::vector<std::atomic<int>> calls(static_cast<std::size_t>(count));
+      pool.parallel_for(count, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+      for (const auto& value : calls) EXPECT_EQ(value, 1);
+    }
+  }
+}
+
+TEST(ThreadPool, ResultsAreVisibleToTheCaller) {
+  ThreadPool pool(3);
+  std::vector<int> values(64);
+  for (int round = 1; round <= 2000; ++round) {
+    pool.parallel_for(64, [&](std::int64_t i) { values[static_cast<std::size_t>(i)] = round; });
+    for (int value : values) ASSERT_EQ(value, round);
+  }
+}
+
+TEST(ThreadPool, ManyCallersShareItWithoutDeadlock) {
+  ThreadPool pool(2);
+  std::atomic<std::int64_t> sum{0};
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 8; ++c) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 300; ++round) {
+        pool.parallel_for(5, [&](std::int64_t i) { sum += i; });
+      }
+    });
+  }
+  for (auto& caller : callers) caller.join();
+  EXPECT_EQ(sum, 8 * 300 * 10);
+}
+
+TEST(ThreadPool, CallerFinishesItsJobWhileTheWorkersAreHeldUp) {
+  ThreadPool pool(2);
+  std::atomic<bool> release{false};
+  std::atomic<int> held{0};
+  std::thread holder([&] {
+    // Both the worker and this caller stay in the first job.
+    pool.parallel_for(2, [&](std::int64_t) {
+      ++held;
+      while (!release) std::this_thread::yield();
+    });
+  });
+  while (held < 2) std::this_thread::yield();
+  int done = 0;
+  pool.parallel_for(10, [&](std::int64_t) { ++done; });
+  EXPECT_EQ(done, 10);
+  release = true;
+  holder.join();
+}
+
+TEST(ThreadPool, WorkersHelp) {
+  ThreadPool pool(2);
+  std::atomic<int> inside{0};
+  // Each of the two calls waits for the other one, so one thread alone could not finish.
+  pool.parallel_for(2, [&](std::int64_t) {
+    ++inside;
+    while (inside < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(inside, 2);
+}
+
+TEST(ThreadPool, SleepingWorkersWakeUp) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 20; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic<int> inside{0};
+    pool.parallel_for(2, [&](std::int64_t) {
+      ++inside;
+      while (inside < 2) std::this_thread::yield();
+    });
+  }
+}
+
+}  // namespace
+}  // namespace hisparse::base
