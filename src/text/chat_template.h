@@ -1,4 +1,5 @@
-// A model's chat template: the subset of Jinja that is needed, interpreted with step and output limits.
+// A model's chat template: the subset of Jinja that is needed, interpreted with step and output
+// limits.
 #pragma once
 
 #include <memory>
@@ -24,15 +25,16 @@ struct RenderOptions {
 
 struct RenderedPrompt {
   std::string text;
-  std::vector<UserSpan> user_spans;  // bytes that came from messages[].content or .role; sorted, disjoint
+  std::vector<UserSpan>
+      user_spans;  // bytes that came from messages[].content or .role; sorted, disjoint
 };
 
-// Immutable after parsing; any thread may render. The environment is Hugging Face's: trim_blocks and
-// lstrip_blocks on (reference/models.md section 4.4).
+// Immutable after parsing; any thread may render. The environment is Hugging Face's: trim_blocks
+// and lstrip_blocks on (reference/models.md section 4.4).
 class ChatTemplate {
  public:
-  // Errors name the line and the construct. What is not implemented is refused here, by name, not at render
-  // time where it can be avoided.
+  // Errors name the line and the construct. What is not implemented is refused here, by name, not
+  // at render time where it can be avoided.
   static absl::StatusOr<std::unique_ptr<const ChatTemplate>> parse(std::string_view source);
 
   virtual ~ChatTemplate() = default;

@@ -6,9 +6,9 @@
 
 namespace hisparse::text {
 
-// One per output stream; not thread-safe. The concatenation of everything returned equals a lossy decode of
-// the concatenated input (bad sequences become U+FFFD by the maximal-subpart rule), for every way of
-// cutting the input. At most 3 bytes are held back.
+// One per output stream; not thread-safe. The concatenation of everything returned equals a lossy
+// decode of the concatenated input (bad sequences become U+FFFD by the maximal-subpart rule), for
+// every way of cutting the input. At most 3 bytes are held back.
 class Detokenizer {
  public:
   // Adds bytes; returns the text that is complete now (possibly empty), always valid UTF-8.

@@ -15,8 +15,8 @@
 
 namespace hisparse::text {
 
-// A half-open byte range [begin, end) of a text that came from a user. Special tokens are never recognised
-// in or across it: "<|im_end|>" typed by a user stays text.
+// A half-open byte range [begin, end) of a text that came from a user. Special tokens are never
+// recognised in or across it: "<|im_end|>" typed by a user stays text.
 struct UserSpan {
   std::size_t begin;
   std::size_t end;
@@ -25,20 +25,21 @@ struct UserSpan {
 // Immutable after creation; any thread may call any method.
 class Tokenizer {
  public:
-  // From GGUF metadata (tokenizer.ggml.*, reference/models.md section 4.2). Refuses by name what it does
-  // not implement: a tokenizer.ggml.model other than "gpt2", an unknown tokenizer.ggml.pre.
-  static absl::StatusOr<std::unique_ptr<const Tokenizer>> from_gguf(const format::Metadata& metadata);
+  // From GGUF metadata (tokenizer.ggml.*, reference/models.md section 4.2). Refuses by name what it
+  // does not implement: a tokenizer.ggml.model other than "gpt2", an unknown tokenizer.ggml.pre.
+  static absl::StatusOr<std::unique_ptr<const Tokenizer>> from_gguf(
+      const format::Metadata& metadata);
 
   virtual ~Tokenizer() = default;
 
   // Encodes valid UTF-8 (InvalidArgument otherwise). Special tokens (control and user-defined) are
-  // recognised outside `user_spans`, which are sorted and disjoint; the text between two special tokens is
-  // split and merged as one piece whatever spans it holds. Adds no BOS or EOS.
+  // recognised outside `user_spans`, which are sorted and disjoint; the text between two special
+  // tokens is split and merged as one piece whatever spans it holds. Adds no BOS or EOS.
   virtual absl::StatusOr<std::vector<base::TokenId>> encode(
       std::string_view text, std::span<const UserSpan> user_spans = {}) const = 0;
 
-  // The bytes that a token stands for; empty for control tokens (type 3), which are not part of the text.
-  // `token` must be in [0, vocabulary_size()).
+  // The bytes that a token stands for; empty for control tokens (type 3), which are not part of the
+  // text. `token` must be in [0, vocabulary_size()).
   virtual std::string_view token_bytes(base::TokenId token) const = 0;
   // The token's text as written in a template, control tokens included ("<|im_end|>").
   virtual std::string_view token_text(base::TokenId token) const = 0;

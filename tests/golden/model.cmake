@@ -11,4 +11,4 @@ hisparse_test(smollm2_test
 hisparse_test(engine_contract_test
   SRCS engine_contract_test.cc
   DEPS hisparse_test_support hisparse_engine
-  LABELS tsan)
+  LABELS asan tsan)

@@ -1,3 +1,4 @@
 hisparse_test(text_property_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/text_streaming_test.cc
-  DEPS hisparse_text)
+  DEPS hisparse_text
+  LABELS asan)

@@ -1,9 +1,11 @@
-hisparse_test(thread_pool_test SRCS ${CMAKE_CURRENT_LIST_DIR}/thread_pool_test.cc DEPS hisparse_base)
+hisparse_test(thread_pool_test SRCS ${CMAKE_CURRENT_LIST_DIR}/thread_pool_test.cc DEPS hisparse_base
+  LABELS tsan)
 foreach(operators linear rowwise attention sampling stream)
   hisparse_test(cpu_${operators}_test SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_${operators}_test.cc
-    DEPS hisparse_device)
+    DEPS hisparse_device LABELS asan)
 endforeach()
-hisparse_test(comm_test SRCS ${CMAKE_CURRENT_LIST_DIR}/comm_test.cc DEPS hisparse_comm)
+hisparse_test(comm_test SRCS ${CMAKE_CURRENT_LIST_DIR}/comm_test.cc DEPS hisparse_comm
+  LABELS asan tsan)
 
 # Sanitizers add shared symbols of their own.
 if(CMAKE_NM AND NOT HISPARSE_SANITIZE AND NOT HISPARSE_BUILD_FUZZERS)

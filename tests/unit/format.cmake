@@ -6,6 +6,7 @@ hisparse_test(format_test
     format_gguf_test.cc
     format_metadata_test.cc
     format_safetensors_test.cc
-  DEPS hisparse_format)
+  DEPS hisparse_format
+  LABELS asan)
 # Skips itself, by name, unless HISPARSE_SMOLLM2 names the model file.
 hisparse_test(format_smollm2_test SRCS format_smollm2_test.cc DEPS hisparse_format LABELS model)

@@ -7,7 +7,8 @@ if(HISPARSE_BUILD_SERVER)
     DEPS hisparse_api LABELS asan)
   hisparse_test(http_parts_test
     SRCS ${CMAKE_CURRENT_LIST_DIR}/http_parts_test.cc
-    DEPS hisparse_http)
+    DEPS hisparse_http
+  LABELS asan)
   hisparse_test(http_server_test
     SRCS ${CMAKE_CURRENT_LIST_DIR}/http_server_test.cc
          ${CMAKE_CURRENT_LIST_DIR}/http_server_stream_test.cc

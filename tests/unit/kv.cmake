@@ -1,12 +1,16 @@
 hisparse_test(lifecycle_controller_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/lifecycle_controller_test.cc
-  DEPS hisparse_kv)
+  DEPS hisparse_kv
+  LABELS asan)
 hisparse_test(kv_parts_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/kv_parts_test.cc
-  DEPS hisparse_kv)
+  DEPS hisparse_kv
+  LABELS asan)
 hisparse_test(kv_invariants_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/kv_invariants_test.cc
-  DEPS hisparse_kv)
+  DEPS hisparse_kv
+  LABELS asan)
 hisparse_test(transfer_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/transfer_test.cc
-  DEPS hisparse_transfer)
+  DEPS hisparse_transfer
+  LABELS asan)

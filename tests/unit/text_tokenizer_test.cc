@@ -99,6 +99,8 @@ TEST(Tokenizer, SpecialTokensInUserTextStayText) {
   EXPECT_THAT(encode("<ab>", {{0, 4}}), ElementsAre(kAb));
   EXPECT_THAT(encode("<ab>c", {{0, 5}}), ElementsAre(kAb, kC));
   EXPECT_THAT(encode("bc b", {{0, 4}}), ElementsAre(kB, kC, kSpace, kB));
+  EXPECT_THAT(encode("c<ab>c<ab>", {{0, 10}}), ElementsAre(kC, kAb, kC, kAb));
+  EXPECT_THAT(encode("<ab>c<ab>c<ab>", {{4, 10}}), ElementsAre(kEnd, kC, kAb, kC, kEnd));
 }
 
 TEST(Tokenizer, SpecialTokensAcrossABorderOfUserTextStayText) {

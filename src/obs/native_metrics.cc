@@ -1,0 +1,157 @@
+// Our own names.
+#include <cstddef>
+
+#include "base/ledger.h"
+#include "obs/family.h"
+#include "obs/metrics.h"
+
+namespace hisparse::obs {
+namespace {
+
+using engine::EngineStats;
+
+std::vector<Series> by_finish_reason(const EngineStats& stats) {
+  std::vector<Series> series;
+  for (std::size_t i = 0; i < stats.finished.size(); ++i) {
+    const auto reason = engine::name_of(static_cast<engine::FinishReason>(i));
+    series.push_back({{{"reason", std::string(reason)}}, static_cast<double>(stats.finished[i])});
+  }
+  return series;
+}
+
+void add_requests(Families& families, const EngineStats& stats) {
+  families.push_back(
+      gauge("hisparse_requests_running", "Requests that hold KV pages.", one(stats.running)));
+  families.push_back(gauge("hisparse_requests_waiting",
+                           "Requests in the queue that hold no KV pages.", one(stats.waiting)));
+  families.push_back(counter("hisparse_requests_finished_total", "Requests by how they ended.",
+                             by_finish_reason(stats)));
+  families.push_back(
+      counter("hisparse_requests_rejected_total", "Requests refused before they were queued.",
+              {{{{"reason", "queue_full"}}, static_cast<double>(stats.rejected_queue_full)}}));
+  families.push_back(counter("hisparse_preemptions_total",
+                             "Sequences that gave their KV pages up for others.",
+                             one(stats.preemptions)));
+  families.push_back(counter("hisparse_recomputed_tokens_total",
+                             "Tokens whose KV rows were computed again after a preemption.",
+                             one(stats.recomputed_tokens)));
+  families.push_back(counter("hisparse_prompt_tokens_total", "Prompt tokens of admitted requests.",
+                             one(stats.prompt_tokens)));
+  families.push_back(counter("hisparse_cached_prompt_tokens_total",
+                             "Prompt tokens that were not computed, since their KV rows were held.",
+                             one(stats.cached_prompt_tokens)));
+  families.push_back(counter("hisparse_generation_tokens_total", "Tokens generated.",
+                             one(stats.generation_tokens)));
+}
+
+void add_work(Families& families, const EngineStats& stats) {
+  families.push_back(counter("hisparse_steps_total", "Engine steps.", one(stats.steps)));
+  families.push_back(counter("hisparse_linear_calls_total", "Matrix products of rank 0.",
+                             one(stats.linear_calls)));
+  families.push_back(counter("hisparse_linear_rows_total",
+                             "Activation rows that went through the matrix products of rank 0.",
+                             one(stats.linear_rows)));
+  families.push_back(
+      histogram("hisparse_step_rows", "Rows (tokens) in an engine step.", stats.step_rows));
+  families.push_back(histogram("hisparse_time_to_first_token_seconds",
+                               "From the arrival of a request to its first token.",
+                               stats.time_to_first_token));
+  families.push_back(histogram("hisparse_inter_token_latency_seconds",
+                               "Between two tokens of a request.", stats.inter_token_latency));
+  families.push_back(histogram("hisparse_request_latency_seconds",
+                               "From the arrival of a request to its end.", stats.request_latency));
+  families.push_back(histogram("hisparse_request_queue_time_seconds",
+                               "From the arrival of a request to its admission.",
+                               stats.queue_time));
+}
+
+Series slots(const char* state, std::int32_t value) {
+  return {{{"tier", "resident"}, {"state", state}}, static_cast<double>(value)};
+}
+
+void add_kv(Families& families, const EngineStats& stats) {
+  const kv::KvStats& kv = stats.kv;
+  families.push_back(gauge("hisparse_kv_slots", "Page slots by tier and state.",
+                           {slots("free", kv.free), slots("filling", kv.filling),
+                            slots("ready", kv.ready), slots("draining", kv.draining)}));
+  families.push_back(gauge("hisparse_kv_referenced_pages", "Pages that a sequence uses.",
+                           one(std::int64_t{kv.referenced})));
+  families.push_back(gauge("hisparse_kv_cached_pages",
+                           "Pages kept for later prompts that no sequence uses.",
+                           one(std::int64_t{kv.cached})));
+  families.push_back(
+      gauge("hisparse_kv_page_tokens", "Tokens in a page.", one(std::int64_t{stats.page_tokens})));
+  families.push_back(
+      gauge("hisparse_kv_page_bytes", "Bytes of a page over all ranks.", one(stats.page_bytes)));
+  families.push_back(counter("hisparse_prefix_cache_lookup_tokens_total",
+                             "Prompt tokens looked up in the prefix index.",
+                             one(kv.lookup_tokens)));
+  families.push_back(counter("hisparse_prefix_cache_hit_tokens_total",
+                             "Prompt tokens found in the prefix index.", one(kv.hit_tokens)));
+  families.push_back(counter("hisparse_prefix_cache_dropped_pages_total",
+                             "Cached pages given up for room.", one(kv.dropped_blocks)));
+  families.push_back(counter("hisparse_kv_deduplicated_pages_total",
+                             "Full pages replaced by an equal one that was held.",
+                             one(kv.deduplicated_blocks)));
+  families.push_back(counter("hisparse_kv_stray_completions_total",
+                             "Completions of transfers that were not in flight.",
+                             one(kv.stray_completions)));
+}
+
+void add_memory(Families& families, const EngineStats& stats) {
+  std::vector<Series> series;
+  for (std::size_t i = 0; i < base::kMemoryOwners; ++i) {
+    const auto owner = static_cast<base::MemoryOwner>(i);
+    const std::string name(base::name_of(owner));
+    series.push_back(
+        {{{"owner", name}, {"source", "planned"}}, static_cast<double>(stats.planned[owner])});
+    series.push_back(
+        {{{"owner", name}, {"source", "allocated"}}, static_cast<double>(stats.allocated[owner])});
+  }
+  families.push_back(gauge("hisparse_memory_bytes",
+                           "Device memory over all ranks: announced at start, and counted by the "
+                           "allocators.",
+                           std::move(series)));
+}
+
+void add_http(Families& families, const MetricsInput& input) {
+  std::vector<Series> series;
+  for (const HttpRequestCount& request : input.http) {
+    series.push_back({{{"route", request.route},
+                       {"method", request.method},
+                       {"code", std::to_string(request.code)}},
+                      static_cast<double>(request.count)});
+  }
+  families.push_back(counter("hisparse_http_requests_total",
+                             "HTTP requests answered; code 499: the client left before.",
+                             std::move(series)));
+}
+
+}  // namespace
+
+void add_native(Families& families, const MetricsInput& input) {
+  families.push_back(gauge("hisparse_build_info", "Always 1; the labels tell what runs.",
+                           {{{{"version", input.version}, {"model_name", input.model_name}}, 1}}));
+  add_requests(families, *input.engine);
+  add_work(families, *input.engine);
+  add_kv(families, *input.engine);
+  add_memory(families, *input.engine);
+  add_http(families, input);
+}
+
+void add_process(Families& families, const MetricsInput& input) {
+  const ProcessStats& process = input.process;
+  families.push_back(
+      counter("process_cpu_seconds_total", "User and system CPU time.", one(process.cpu_seconds)));
+  families.push_back(
+      gauge("process_resident_memory_bytes", "Resident memory.", one(process.resident_bytes)));
+  families.push_back(
+      gauge("process_virtual_memory_bytes", "Virtual memory.", one(process.virtual_bytes)));
+  families.push_back(gauge("process_open_fds", "Open file descriptors.", one(process.open_fds)));
+  families.push_back(
+      gauge("process_max_fds", "Limit of open file descriptors.", one(process.max_fds)));
+  families.push_back(gauge("process_start_time_seconds", "Start of the process, Unix time.",
+                           one(process.start_time_seconds)));
+}
+
+}  // namespace hisparse::obs
