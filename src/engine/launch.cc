@@ -7,6 +7,7 @@
 
 #include "base/machine.h"
 #include "base/status.h"
+#include "engine/dense_pages.h"
 
 namespace hisparse::engine {
 namespace {
@@ -128,9 +129,9 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   worker.freed_pages = options.freed_pages;
   worker.observe_logits = options.observe_logits;
   plan.page_bytes =
-      plan.ranks * kv::PageLayout(model::dense_cache_group(plan.spec, shard, worker.model.kv_dtype),
-                                  worker.page_tokens)
-                       .page_bytes();
+      plan.ranks *
+      kv::PageLayout(dense_cache_group(plan.spec, shard, worker.model.kv_dtype), worker.page_tokens)
+          .page_bytes();
   HS_ASSIGN_OR_RETURN(worker.resident_slots, resolve_slots(settings, plan));
 
   for (std::int32_t rank = 0; rank < plan.ranks; ++rank) {

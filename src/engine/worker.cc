@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "engine/dense_pages.h"
 
 namespace hisparse::engine {
 namespace {
@@ -50,7 +51,7 @@ void upload(device::Device& device, const std::vector<T>& host, const device::Bu
 base::Ledger plan_worker_memory(const model::ModelSpec& spec, const WorkerOptions& options,
                                 const model::Shard& shard, const model::WeightBytes& weight_bytes) {
   constexpr int kPhases = 2;
-  const kv::PageLayout layout(model::dense_cache_group(spec, shard, options.model.kv_dtype),
+  const kv::PageLayout layout(dense_cache_group(spec, shard, options.model.kv_dtype),
                               options.page_tokens);
   const WorkerBytes bytes(options, layout);
   base::Ledger ledger = model::plan_memory(spec, options.model, shard, weight_bytes);
@@ -65,10 +66,11 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const format::Checkpoint&
                                                        const WorkerOptions& options,
                                                        const model::RankModel::Context& context,
                                                        const model::LoadProgress& progress) {
-  const kv::PageLayout layout(model::dense_cache_group(spec, context.shard, options.model.kv_dtype),
+  const kv::PageLayout layout(dense_cache_group(spec, context.shard, options.model.kv_dtype),
                               options.page_tokens);
   std::unique_ptr<Worker> worker(new Worker(options, context, layout));
   worker->vocabulary_ = spec.vocabulary;
+  worker->geometry_ = page_geometry(layout, spec.layers);
   HS_ASSIGN_OR_RETURN(worker->model_,
                       model::RankModel::load(checkpoint, spec, options.model, context, progress));
   HS_RETURN_IF_ERROR(worker->allocate());
@@ -216,7 +218,7 @@ StepResult Worker::run(const sched::StepPlan& plan) {
        .logit_count = static_cast<std::int64_t>(plan.samples.size()),
        .page_addresses = block_table_.as<const std::uint64_t>(),
        .pages_per_sequence = options_.pages_per_sequence},
-      layout_, *stream_);
+      geometry_, *stream_);
   if (communicator_.rank() == 0) sample(phase);
   phase.done = device_.record(*stream_);
   result.status = device_.synchronize(phase.done);

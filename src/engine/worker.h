@@ -91,6 +91,7 @@ class Worker {
   device::Device& device_;
   comm::Communicator& communicator_;
   kv::PageLayout layout_;
+  model::PageGeometry geometry_;
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<model::RankModel> model_;
   std::int32_t vocabulary_ = 0;

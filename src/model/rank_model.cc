@@ -11,10 +11,6 @@ namespace {
 using base::MemoryOwner;
 using device::DevicePtr;
 
-// Planes of the dense group, in page order.
-constexpr std::size_t kKeyPlane = 0;
-constexpr std::size_t kValuePlane = 1;
-
 // Bytes of each activation buffer; the one place that both the plan and the allocation read.
 struct ActivationBytes {
   std::int64_t inverse_frequencies, cos_sin, hidden, q, kv, mlp, gathered, rank_logits, logits;
@@ -43,13 +39,9 @@ struct ActivationBytes {
 
 }  // namespace
 
-kv::CacheGroup dense_cache_group(const ModelSpec& spec, const Shard& shard, base::DType kv_dtype) {
-  const std::int64_t row_bytes =
-      static_cast<std::int64_t>(shard.kv_heads) * spec.head_dim * base::block_shape(kv_dtype).bytes;
-  return {.name = "dense",
-          .layers = spec.layers,
-          .planes = {{"K", row_bytes}, {"V", row_bytes}},
-          .sharding = kv::Sharding::kHeads};
+std::int64_t kv_row_bytes(const ModelSpec& spec, const Shard& shard, base::DType kv_dtype) {
+  return static_cast<std::int64_t>(shard.kv_heads) * spec.head_dim *
+         base::block_shape(kv_dtype).bytes;
 }
 
 base::Ledger plan_memory(const ModelSpec& spec, const ModelOptions& options, const Shard& shard,
@@ -206,7 +198,7 @@ void RankModel::output(const ForwardInputs& inputs, device::Stream& stream) {
                                    inputs.logit_count, shard_.vocabulary, stream);
 }
 
-void RankModel::forward(const ForwardInputs& inputs, const kv::PageLayout& layout,
+void RankModel::forward(const ForwardInputs& inputs, const PageGeometry& geometry,
                         device::Stream& stream) {
   const std::int64_t rows = inputs.placement.rows;
   device_.rope_angles({.positions = inputs.placement.positions,
@@ -224,11 +216,12 @@ void RankModel::forward(const ForwardInputs& inputs, const kv::PageLayout& layou
   communicator_.all_reduce_sum(hidden_.as<float>(), rows * spec_.hidden, stream);
   for (std::int32_t i = 0; i < spec_.layers; ++i) {
     const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
+    const LayerOffsets& offsets = geometry.layers[static_cast<std::size_t>(i)];
     const device::KvPages pages = {.addresses = inputs.page_addresses,
                                    .pages_per_sequence = inputs.pages_per_sequence,
-                                   .k_offset = layout.offset(i, kKeyPlane),
-                                   .v_offset = layout.offset(i, kValuePlane),
-                                   .page_tokens = layout.page_tokens(),
+                                   .k_offset = offsets.k,
+                                   .v_offset = offsets.v,
+                                   .page_tokens = geometry.page_tokens,
                                    .kv_heads = shard_.kv_heads,
                                    .head_dim = spec_.head_dim,
                                    .dtype = options_.kv_dtype};

@@ -10,7 +10,6 @@
 #include "base/ledger.h"
 #include "comm/communicator.h"
 #include "device/device.h"
-#include "kv/cache_group.h"
 #include "model/model_spec.h"
 #include "model/weights.h"
 
@@ -21,6 +20,18 @@ struct ModelOptions {
   base::DType kv_dtype = base::DType::kF32;  // KV rows: kF32 or kBF16
   std::int64_t max_rows = 0;                 // tokens in one step
   std::int64_t max_logit_rows = 0;           // rows of one step whose logits are wanted
+};
+
+// Where one layer's planes start within a page, in bytes.
+struct LayerOffsets {
+  std::int64_t k = 0;
+  std::int64_t v = 0;
+};
+
+// How the pages of this rank are laid out.
+struct PageGeometry {
+  std::int32_t page_tokens = 0;
+  std::vector<LayerOffsets> layers;  // [layers]
 };
 
 // One step's rows, in device memory that stays as it is until the step has run.
@@ -51,7 +62,7 @@ class RankModel {
 
   // Enqueues the whole step: writes the rows' keys and values into their pages and leaves the
   // wanted logits in logits(). All ranks call it with the same rows.
-  void forward(const ForwardInputs& inputs, const kv::PageLayout& layout, device::Stream& stream);
+  void forward(const ForwardInputs& inputs, const PageGeometry& pages, device::Stream& stream);
 
   // [logit_count, vocabulary] of the last forward, whole on every rank.
   device::DevicePtr<const float> logits() const;
@@ -94,8 +105,8 @@ class RankModel {
   device::Buffer logits_;       // [max_logit_rows, vocabulary]
 };
 
-// The one cache group of a dense decoder on one rank: planes "K" and "V".
-kv::CacheGroup dense_cache_group(const ModelSpec& spec, const Shard& shard, base::DType kv_dtype);
+// Bytes of one token's keys, or values, in one layer on one rank.
+std::int64_t kv_row_bytes(const ModelSpec& spec, const Shard& shard, base::DType kv_dtype);
 
 // Bytes by owner that RankModel will allocate, before anything is loaded. `weight_bytes` is the
 // device's answer to how much a prepared [rows, cols] matrix takes.

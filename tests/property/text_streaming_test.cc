@@ -102,7 +102,9 @@ TEST(StopMatcherProperty, EveryCutGivesTheNaiveSearchOfTheWhole) {
       for (const std::string& part : parts) {
         shown += matcher.push(part);
         seen += part;
-        if (!matcher.matched()) ASSERT_EQ(shown.size() + true_hold(seen, stops), seen.size());
+        if (!matcher.matched()) {
+          ASSERT_EQ(shown.size() + true_hold(seen, stops), seen.size());
+        }
       }
       shown += matcher.flush();
       ASSERT_EQ(shown, expected.shown) << text;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "engine/dense_pages.h"
 
 namespace hisparse::test {
 namespace {
@@ -84,7 +85,7 @@ ModelRig::ModelRig(const std::string& path, const RigOptions& options)
         {.device = rank.device.get(), .communicator = rank.communicator.get(), .shard = shard},
         {}));
     rank.layout = std::make_unique<kv::PageLayout>(
-        model::dense_cache_group(spec_, shard, options.kv_dtype), options.page_tokens);
+        engine::dense_cache_group(spec_, shard, options.kv_dtype), options.page_tokens);
     rank.stream = rank.device->create_stream();
     rank.pages_per_sequence = (options.max_tokens + options.page_tokens - 1) / options.page_tokens;
     const std::int64_t pages = rank.pages_per_sequence * options.sequences;
@@ -122,7 +123,7 @@ void ModelRig::run_rank(Rank& rank, const std::vector<RigRow>& rows, std::vector
                        .logit_count = static_cast<std::int64_t>(logit_rows.size()),
                        .page_addresses = rank.table.as<const std::uint64_t>(),
                        .pages_per_sequence = rank.pages_per_sequence},
-                      *rank.layout, *rank.stream);
+                      engine::page_geometry(*rank.layout, spec_.layers), *rank.stream);
   const auto vocabulary = static_cast<std::size_t>(spec_.vocabulary);
   std::vector<float> flat(logit_rows.size() * vocabulary);
   if (!flat.empty()) {

@@ -51,8 +51,9 @@ TEST(ChatTemplate, AgreesWithJinja2) {
     absl::StatusOr<RenderedPrompt> prompt =
         parsed.ok() ? (*parsed)->render(messages, options) : parsed.status();
     EXPECT_EQ(prompt.ok(), one.contains("text")) << source << "\n" << prompt.status();
-    if (prompt.ok() && one.contains("text"))
+    if (prompt.ok() && one.contains("text")) {
       EXPECT_EQ(prompt->text, one.at("text").get<std::string>()) << source;
+    }
   }
 }
 

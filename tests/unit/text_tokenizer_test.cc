@@ -76,7 +76,9 @@ TEST(Tokenizer, DecodingGivesTheTextBackWithoutControlTokens) {
       written += control ? (*tokenizer)->token_text(id) : (*tokenizer)->token_bytes(id);
     }
     EXPECT_EQ(written, one.text);
-    if (one.text.find("<|") == std::string::npos) EXPECT_EQ(plain, one.text);
+    if (one.text.find("<|") == std::string::npos) {
+      EXPECT_EQ(plain, one.text);
+    }
   }
 }
 
