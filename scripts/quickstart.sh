@@ -4,8 +4,12 @@
 #
 #   scripts/quickstart.sh [--port PORT] [--model FILE] [further flags of `hisparse serve`]
 set -euo pipefail
+start=$PWD
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
+
+# Files are named from where the user stands, not from the repository.
+from_start() { case $1 in /*) echo "$1" ;; *) echo "$start/$1" ;; esac; }
 
 port=8000
 model=
@@ -15,8 +19,10 @@ while [ $# -gt 0 ]; do
     -h | --help) sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//'; exit 0 ;;
     --port) port=${2:?--port takes a number}; shift ;;
     --port=*) port=${1#*=} ;;
-    --model) model=${2:?--model takes a file}; shift ;;
-    --model=*) model=${1#*=} ;;
+    --model) model=$(from_start "${2:?--model takes a file}"); shift ;;
+    --model=*) model=$(from_start "${1#*=}") ;;
+    --config) flags+=(--config "$(from_start "${2:?--config takes a file}")"); shift ;;
+    --config=*) flags+=(--config "$(from_start "${1#*=}")") ;;
     *) flags+=("$1") ;;
   esac
   shift
@@ -41,7 +47,9 @@ ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
 
 build/server/src/app/hisparse serve --model "$model" --port "$port" "${flags[@]}" &
 server=$!
-trap 'kill -TERM $server 2>/dev/null' INT TERM
+# Ctrl-C reaches the server by itself; a second signal would end it before it has drained.
+trap : INT
+trap 'kill -TERM $server 2>/dev/null' TERM
 
 ready() { curl --silent --fail --output /dev/null "http://127.0.0.1:$port/ready"; }
 if command -v curl >/dev/null; then

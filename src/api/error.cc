@@ -56,6 +56,7 @@ ApiError context_length_exceeded(const ContextOverflow& overflow) {
   // Agents match on the words "maximum context length is N tokens".
   std::string message = "This model's maximum context length is " +
                         std::to_string(overflow.max_model_len) + " tokens, but the prompt has " +
+                        (overflow.counted == PromptCount::kAtLeast ? "at least " : "") +
                         std::to_string(overflow.prompt_tokens) + " tokens";
   if (overflow.max_tokens > 0) {
     message += " and " + std::to_string(overflow.max_tokens) + " more were asked for";

@@ -36,9 +36,13 @@ ApiError invalid_value(std::string_view param, std::string message);
 // 400: field `param` asks for something that this server does not do.
 ApiError unsupported_parameter(std::string_view param, std::string message);
 // 400: see ContextOverflow.
+// kAtLeast: the prompt was too long to be worth counting to its end.
+enum class PromptCount : std::uint8_t { kExact, kAtLeast };
+
 struct ContextOverflow {
-  std::string_view param;          // "messages" or "prompt"
-  std::int64_t prompt_tokens = 0;  //
+  std::string_view param;  // "messages" or "prompt"
+  std::int64_t prompt_tokens = 0;
+  PromptCount counted = PromptCount::kExact;
   std::int64_t max_tokens = 0;     // as asked for; 0: not given
   std::int64_t max_model_len = 0;  //
 };

@@ -54,8 +54,17 @@ std::optional<std::int64_t> FieldReader::integer(std::string_view name) {
   const auto value = find(name);
   if (!value) return std::nullopt;
   const auto integer = integer_of(*value);
-  require(integer.has_value(), name, "must be an integer of 64 bits");
+  require(integer.has_value(), name, "must be an integer");
   return integer;
+}
+
+std::optional<std::uint64_t> FieldReader::unsigned_or_signed(std::string_view name) {
+  std::uint64_t large = 0;
+  const auto value = find(name);
+  if (value && value->get(large) == simdjson::SUCCESS) return large;
+  const auto integer_value = integer(name);
+  if (!integer_value) return std::nullopt;
+  return static_cast<std::uint64_t>(*integer_value);
 }
 
 std::optional<bool> FieldReader::boolean(std::string_view name) {

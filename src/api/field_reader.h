@@ -25,6 +25,8 @@ class FieldReader {
 
   std::optional<double> number(std::string_view name);
   std::optional<std::int64_t> integer(std::string_view name);  // takes 16.0 for 16
+  // An integer of either kind, as its 64 bits.
+  std::optional<std::uint64_t> unsigned_or_signed(std::string_view name);
   std::optional<bool> boolean(std::string_view name);
   std::optional<std::string> string(std::string_view name);
   std::optional<simdjson::dom::array> array(std::string_view name);

@@ -25,8 +25,16 @@ ApiError prompt_error(const absl::Status& status, std::string_view param) {
   return internal_error();
 }
 
-std::string text_of_token(const text::Tokenizer& tokenizer, std::optional<base::TokenId> token) {
-  return token ? std::string(tokenizer.token_text(*token)) : std::string();
+// A prompt that is too long by its bytes alone is refused before the work of tokenising it.
+std::optional<ApiError> refuse_by_bytes(std::string_view text, Endpoint endpoint,
+                                        const ServedModel& model) {
+  const auto least = static_cast<std::int64_t>(text.size() / model.tokenizer->longest_token());
+  if (least < model.max_model_len) return std::nullopt;
+  return context_length_exceeded({.param = prompt_field(endpoint),
+                                  .prompt_tokens = least,
+                                  .counted = PromptCount::kAtLeast,
+                                  .max_tokens = 0,
+                                  .max_model_len = model.max_model_len});
 }
 
 Result<Tokens> chat_tokens(const RequestBody& body, const ServedModel& model) {
@@ -34,11 +42,10 @@ Result<Tokens> chat_tokens(const RequestBody& body, const ServedModel& model) {
     return unsupported_parameter("messages",
                                  "This model has no chat template: use /v1/completions.");
   }
-  text::RenderOptions options;
-  options.bos_token = text_of_token(*model.tokenizer, model.tokenizer->bos());
-  options.eos_token = text_of_token(*model.tokenizer, model.tokenizer->eos());
-  const auto rendered = model.chat_template->render(body.messages, options);
+  const auto rendered =
+      model.chat_template->render(body.messages, text::render_options(*model.tokenizer));
   if (!rendered.ok()) return prompt_error(rendered.status(), "messages");
+  if (auto error = refuse_by_bytes(rendered->text, body.endpoint, model)) return *std::move(error);
   auto tokens = model.tokenizer->encode(rendered->text, rendered->user_spans);
   if (!tokens.ok()) return prompt_error(tokens.status(), "messages");
   return *std::move(tokens);
@@ -47,7 +54,9 @@ Result<Tokens> chat_tokens(const RequestBody& body, const ServedModel& model) {
 Result<Tokens> completion_tokens(const RequestBody& body, const ServedModel& model) {
   if (const Tokens* ids = std::get_if<Tokens>(&body.prompt)) return *ids;
   // The author of a raw prompt writes special tokens on purpose: no user spans.
-  auto encoded = model.tokenizer->encode(std::get<std::string>(body.prompt));
+  const std::string& text = std::get<std::string>(body.prompt);
+  if (auto error = refuse_by_bytes(text, body.endpoint, model)) return *std::move(error);
+  auto encoded = model.tokenizer->encode(text);
   if (!encoded.ok()) return prompt_error(encoded.status(), "prompt");
   Tokens tokens = *std::move(encoded);
   const auto bos = model.tokenizer->bos();
@@ -66,11 +75,19 @@ Result<std::int32_t> token_limit(const RequestBody& body, const ServedModel& mod
   const std::int64_t room = model.max_model_len - prompt_tokens;
   const std::int64_t asked = body.max_tokens.value_or(0);
   if (room < 1 || asked > room) {
-    return context_length_exceeded(
-        {prompt_field(body.endpoint), prompt_tokens, asked, model.max_model_len});
+    return context_length_exceeded({.param = prompt_field(body.endpoint),
+                                    .prompt_tokens = prompt_tokens,
+                                    .counted = PromptCount::kExact,
+                                    .max_tokens = asked,
+                                    .max_model_len = model.max_model_len});
   }
   if (asked > 0) return static_cast<std::int32_t>(asked);
-  if (body.endpoint == Endpoint::kChat) return static_cast<std::int32_t>(room);
+  // Without a wish: what the context and the KV cache have room for, so that the request can run.
+  if (body.endpoint == Endpoint::kChat) {
+    const std::int64_t cache_room =
+        std::max<std::int64_t>(model.kv_cache_tokens + 1 - prompt_tokens, 1);
+    return static_cast<std::int32_t>(std::min(room, cache_room));
+  }
   return static_cast<std::int32_t>(std::min(room, kCompletionDefaultTokens));
 }
 
@@ -82,7 +99,9 @@ std::string_view prompt_field(Endpoint endpoint) {
 
 Result<engine::Request> prepare(RequestBody body, const ServedModel& model,
                                 const PrepareOptions& options) {
-  if (body.model && *body.model != model.name) return model_not_found(*body.model);
+  // An empty name is what clients with an empty model box send: not given.
+  if (body.model && !body.model->empty() && *body.model != model.name)
+    return model_not_found(*body.model);
   const std::string_view param = prompt_field(body.endpoint);
   auto tokens =
       body.endpoint == Endpoint::kChat ? chat_tokens(body, model) : completion_tokens(body, model);

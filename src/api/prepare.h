@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "api/error.h"
@@ -19,7 +20,10 @@ struct ServedModel {
   const text::Tokenizer* tokenizer = nullptr;         // never null
   const text::ChatTemplate* chat_template = nullptr;  // null: chat is refused
   std::int64_t max_model_len = 0;                     // tokens of prompt and answer
-  std::int64_t created = 0;                           // Unix seconds
+  // Rows that the KV cache holds: the bound of an answer that names none. The last token needs no
+  // row.
+  std::int64_t kv_cache_tokens = std::numeric_limits<std::int64_t>::max() - 1;
+  std::int64_t created = 0;  // Unix seconds
   std::string system_fingerprint;
 };
 

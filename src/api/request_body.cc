@@ -126,7 +126,10 @@ void read_sampling(FieldReader& fields, RequestBody& body) {
   read_stop(fields, body.sampling);
   read_stop_token_ids(fields, body.sampling);
   body.sampling.ignore_eos = fields.boolean("ignore_eos").value_or(false);
-  if (const auto seed = fields.integer("seed")) body.seed = static_cast<std::uint64_t>(*seed);
+  // -1 is what vLLM's and llama.cpp's users send for "random".
+  constexpr std::uint64_t kRandomSeed = ~std::uint64_t{0};
+  const auto seed = fields.unsigned_or_signed("seed");
+  if (seed && *seed != kRandomSeed) body.seed = *seed;
 }
 
 }  // namespace
@@ -140,6 +143,9 @@ Result<RequestBody> parse_request_body(Endpoint endpoint, std::string_view json)
   }
   const auto outcome = parser.parse(json.data(), json.size(), /*realloc_if_needed=*/true);
   if (const auto error = outcome.get(document); error != simdjson::SUCCESS) {
+    if (error == simdjson::NUMBER_ERROR) {
+      return invalid_json("The body holds a malformed number, or an integer of more than 64 bits.");
+    }
     return invalid_json(std::string("The body is not valid JSON: ") +
                         simdjson::error_message(error));
   }

@@ -25,7 +25,8 @@ absl::StatusOr<std::vector<base::TokenId>> encode_prompt(const LoadedModel& mode
       return absl::FailedPreconditionError("the model has no chat template: use --raw");
     }
     HS_ASSIGN_OR_RETURN(const text::RenderedPrompt prompt,
-                        model.chat_template->render({{"user", settings.prompt}}, model.render));
+                        model.chat_template->render({{"user", settings.prompt}},
+                                                    text::render_options(*model.tokenizer)));
     return model.tokenizer->encode(prompt.text, prompt.user_spans);
   }
   HS_ASSIGN_OR_RETURN(std::vector<base::TokenId> tokens, model.tokenizer->encode(settings.prompt));
@@ -51,7 +52,7 @@ absl::Status print_output(engine::RequestHandle& handle) {
 }
 
 absl::Status generate(const config::GenerateSettings& settings) {
-  HS_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, load_model(settings.engine, 1));
+  HS_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, load_model(settings.engine, 1, {}));
   engine::Request request;
   request.id = "generate";
   HS_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*model, settings));

@@ -15,10 +15,6 @@ absl::Status annotate(const absl::Status& status, const std::string& where) {
   return absl::Status(status.code(), where + ": " + std::string(status.message()));
 }
 
-std::string text_of(const text::Tokenizer& tokenizer, std::optional<base::TokenId> token) {
-  return token ? std::string(tokenizer.token_text(*token)) : std::string();
-}
-
 absl::Status load_text(LoadedModel& model) {
   constexpr const char* kTemplateKey = "tokenizer.chat_template";
   const format::Metadata& metadata = model.checkpoint->metadata();
@@ -28,8 +24,6 @@ absl::Status load_text(LoadedModel& model) {
         "model");
   }
   HS_ASSIGN_OR_RETURN(model.tokenizer, text::Tokenizer::from_gguf(metadata));
-  model.render.bos_token = text_of(*model.tokenizer, model.tokenizer->bos());
-  model.render.eos_token = text_of(*model.tokenizer, model.tokenizer->eos());
   if (!metadata.has(kTemplateKey)) return absl::OkStatus();
   HS_ASSIGN_OR_RETURN(const std::string source, metadata.get_string(kTemplateKey));
   absl::StatusOr<std::unique_ptr<const text::ChatTemplate>> parsed =
@@ -49,9 +43,13 @@ void log_plan(const engine::LaunchPlan& plan) {
                base::name_of(worker.model.compute), base::name_of(worker.model.kv_dtype),
                plan.ranks, plan.threads);
   spdlog::info("KV cache: {} pages of {} tokens ({} tokens in all), at most {} tokens a request",
-               worker.resident_slots, worker.page_tokens,
-               static_cast<std::int64_t>(worker.resident_slots) * worker.page_tokens,
+               worker.resident_slots, worker.page_tokens, engine::kv_cache_tokens(plan),
                plan.max_model_len);
+  if (engine::kv_cache_tokens(plan) < plan.max_model_len) {
+    spdlog::warn(
+        "the KV cache holds fewer tokens than --max-model-len: raise --kv-cache-memory-bytes for "
+        "longer requests");
+  }
   spdlog::info("memory: {} in all: {}", engine::describe_bytes(plan.ledger.total()),
                engine::describe(plan.ledger));
 }
@@ -67,7 +65,8 @@ void log_progress(std::int32_t done, std::int32_t layers) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSettings& settings,
-                                                        std::int32_t max_live_requests) {
+                                                        std::int32_t max_live_requests,
+                                                        const std::function<bool()>& stop) {
   const auto start = std::chrono::steady_clock::now();
   auto model = std::make_unique<LoadedModel>();
   HS_ASSIGN_OR_RETURN(model->checkpoint, format::Checkpoint::open(settings.model));
@@ -78,7 +77,10 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSett
   options.settings = settings;
   options.max_live_requests = max_live_requests;
   options.end_tokens = model->tokenizer->end_tokens();
-  options.progress = log_progress;
+  options.progress = [&stop](std::int32_t done, std::int32_t layers) {
+    log_progress(done, layers);
+    return !stop || !stop();
+  };
   options.token_bytes = [tokenizer = model->tokenizer.get()](base::TokenId token) {
     // A vocabulary padded in the weights has ids that the tokenizer does not know.
     return token < tokenizer->vocabulary_size() ? std::string(tokenizer->token_bytes(token))

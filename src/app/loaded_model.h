@@ -1,6 +1,7 @@
 // Opens the model that the settings name: checkpoint, tokenizer, chat template, engine.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -13,17 +14,18 @@
 
 namespace hisparse::app {
 
-// In the order of destruction: the engine goes first.
+// Destroyed in reverse order: the engine goes first.
 struct LoadedModel {
   std::unique_ptr<format::Checkpoint> checkpoint;
   std::unique_ptr<const text::Tokenizer> tokenizer;
   std::unique_ptr<const text::ChatTemplate> chat_template;  // null: the model has none
-  text::RenderOptions render;                               // texts of its special tokens
   engine::LaunchedEngine launched;
 };
 
-// Logs the plan, the byte ledger and the progress of loading. Errors say which part failed.
+// Loading ends with Cancelled when `stop` (asked after each layer; may be empty) says so. Logs the
+// plan, the byte ledger and the progress of loading. Errors say which part failed.
 absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSettings& settings,
-                                                        std::int32_t max_live_requests);
+                                                        std::int32_t max_live_requests,
+                                                        const std::function<bool()>& stop);
 
 }  // namespace hisparse::app

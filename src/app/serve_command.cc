@@ -36,6 +36,12 @@ class ShutdownSignals {
     // A write to a closed connection is an error code, not the end of the process.
     std::signal(SIGPIPE, SIG_IGN);
   }
+  // Whether one has come and waits to be taken. Any thread.
+  static bool pending() {
+    sigset_t set;
+    return sigpending(&set) == 0 &&
+           (sigismember(&set, SIGINT) == 1 || sigismember(&set, SIGTERM) == 1);
+  }
   // The signal's number, or -1 after the watch interval.
   int wait() { return sigtimedwait(&set_, nullptr, &kWatchInterval); }
   // From now on a signal ends the process at once.
@@ -55,11 +61,7 @@ void raise_descriptor_limit() {
 
 std::string served_name(const config::ServeSettings& settings) {
   if (!settings.served_model_name.empty()) return settings.served_model_name;
-  const std::filesystem::path path =
-      std::filesystem::path(settings.engine.model).lexically_normal();
-  const std::string stem = path.stem().string();
-  // A folder with a slash at its end has an empty file name.
-  return stem.empty() ? path.parent_path().stem().string() : stem;
+  return std::filesystem::path(settings.engine.model).stem().string();
 }
 
 std::string render_metrics(const engine::Engine& engine, const http::Server& server,
@@ -99,6 +101,7 @@ absl::StatusOr<std::unique_ptr<http::Server>> start_server(const config::ServeSe
   dependencies.model.tokenizer = model.tokenizer.get();
   dependencies.model.chat_template = model.chat_template.get();
   dependencies.model.max_model_len = model.launched.plan.max_model_len;
+  dependencies.model.kv_cache_tokens = kv_cache_tokens(model.launched.plan);
   dependencies.model.created = std::time(nullptr);
   dependencies.model.system_fingerprint =
       std::string("hisparse-") + kVersion + "-" + model.checkpoint->digest().substr(0, 8);
@@ -126,10 +129,13 @@ bool serve_until_told(ShutdownSignals& signals, const engine::Engine& engine) {
 absl::Status serve(const config::ServeSettings& settings) {
   ShutdownSignals signals;
   raise_descriptor_limit();
+  HS_RETURN_IF_ERROR(http::Server::probe(server_options(settings)));
   HS_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
-                      load_model(settings.engine, settings.max_num_queued_reqs));
+                      load_model(settings.engine, settings.max_num_queued_reqs,
+                                 [] { return ShutdownSignals::pending(); }));
   HS_ASSIGN_OR_RETURN(const std::unique_ptr<http::Server> server, start_server(settings, *model));
-  spdlog::info("serving {} on http://{}:{}", served_name(settings), settings.host, server->port());
+  spdlog::info("serving {} on http://{}:{}", served_name(settings), http::bracketed(settings.host),
+               server->port());
   const bool told = serve_until_told(signals, *model->launched.engine);
   signals.restore();
   if (!told) {
@@ -146,7 +152,8 @@ absl::Status serve(const config::ServeSettings& settings) {
 
 int run_serve(const config::ServeSettings& settings) {
   const absl::Status status = serve(settings);
-  if (status.ok()) return 0;
+  // Told to stop before the model was loaded: nothing was lost.
+  if (status.ok() || status.code() == absl::StatusCode::kCancelled) return 0;
   spdlog::error("{}", std::string(status.message()));
   return 1;
 }

@@ -1,4 +1,4 @@
-// A bounded multi-producer, multi-consumer queue of moved values. The only mutex of the message flow.
+// A bounded multi-producer, multi-consumer queue of moved values.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,8 @@
 
 namespace hisparse::base {
 
-// Owns the queued values. Any thread. After close() nothing more goes in; what is queued still comes out.
+// Owns the queued values. Any thread. After close() nothing more goes in; what is queued still
+// comes out.
 template <typename T>
 class BoundedQueue {
  public:

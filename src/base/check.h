@@ -8,8 +8,8 @@ namespace hisparse::base {
 
 }  // namespace hisparse::base
 
-#define HS_CHECK(condition)                                                   \
-  do {                                                                        \
-    if (!(condition)) [[unlikely]]                                            \
-      ::hisparse::base::check_failed(#condition, __FILE__, __LINE__);         \
+#define HS_CHECK(condition)                                           \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::hisparse::base::check_failed(#condition, __FILE__, __LINE__); \
   } while (false)

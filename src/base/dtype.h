@@ -17,24 +17,36 @@ struct BlockShape {
 
 constexpr BlockShape block_shape(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return {1, 4};
-    case DType::kF16: return {1, 2};
-    case DType::kBF16: return {1, 2};
-    case DType::kQ8_0: return {32, 34};
-    case DType::kQ4_0: return {32, 18};
-    case DType::kQ4_1: return {32, 20};
+    case DType::kF32:
+      return {1, 4};
+    case DType::kF16:
+      return {1, 2};
+    case DType::kBF16:
+      return {1, 2};
+    case DType::kQ8_0:
+      return {32, 34};
+    case DType::kQ4_0:
+      return {32, 18};
+    case DType::kQ4_1:
+      return {32, 20};
   }
   return {1, 0};
 }
 
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "f32";
-    case DType::kF16: return "f16";
-    case DType::kBF16: return "bf16";
-    case DType::kQ8_0: return "q8_0";
-    case DType::kQ4_0: return "q4_0";
-    case DType::kQ4_1: return "q4_1";
+    case DType::kF32:
+      return "f32";
+    case DType::kF16:
+      return "f16";
+    case DType::kBF16:
+      return "bf16";
+    case DType::kQ8_0:
+      return "q8_0";
+    case DType::kQ4_0:
+      return "q4_0";
+    case DType::kQ4_1:
+      return "q4_1";
   }
   return "unknown";
 }

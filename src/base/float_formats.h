@@ -1,6 +1,6 @@
-// bf16 and IEEE half as bit patterns. Header-only and free of library calls, so that kernel files with
-// their own ISA flags may include it: everything here is `static inline` on purpose (a function shared
-// between ISA levels could be linked from the wrong one).
+// bf16 and IEEE half as bit patterns. Header-only and free of library calls, so that kernel files
+// with their own ISA flags may include it: everything here is `static inline` on purpose (a
+// function shared between ISA levels could be linked from the wrong one).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Who holds how many bytes in which memory. The same owners appear in the start-up table, in /metrics and
-// in the allocators' own counts, and the three must agree (ARCHITECTURE section 4).
+// Who holds how many bytes in which memory. The same owners appear in the start-up table, in
+// /metrics and in the allocators' own counts, and the three must agree (ARCHITECTURE section 4).
 #pragma once
 
 #include <array>
@@ -15,11 +15,16 @@ inline constexpr std::size_t kMemoryOwners = 5;
 
 constexpr std::string_view name_of(MemoryOwner owner) {
   switch (owner) {
-    case MemoryOwner::kWeights: return "weights";
-    case MemoryOwner::kActivations: return "activations";
-    case MemoryOwner::kKvSlab: return "kv_slab";
-    case MemoryOwner::kTables: return "tables";
-    case MemoryOwner::kStaging: return "staging";
+    case MemoryOwner::kWeights:
+      return "weights";
+    case MemoryOwner::kActivations:
+      return "activations";
+    case MemoryOwner::kKvSlab:
+      return "kv_slab";
+    case MemoryOwner::kTables:
+      return "tables";
+    case MemoryOwner::kStaging:
+      return "staging";
   }
   return "unknown";
 }
@@ -29,7 +34,9 @@ struct Ledger {
   std::array<std::int64_t, kMemoryOwners> bytes{};
 
   std::int64_t& operator[](MemoryOwner owner) { return bytes[static_cast<std::size_t>(owner)]; }
-  std::int64_t operator[](MemoryOwner owner) const { return bytes[static_cast<std::size_t>(owner)]; }
+  std::int64_t operator[](MemoryOwner owner) const {
+    return bytes[static_cast<std::size_t>(owner)];
+  }
 
   std::int64_t total() const {
     std::int64_t sum = 0;

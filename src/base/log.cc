@@ -9,7 +9,8 @@
 namespace hisparse::base {
 
 absl::Status set_up_logging(const std::string& level) {
-  constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info", "warn", "error", "off"};
+  constexpr std::array<std::string_view, 6> kLevels = {"trace", "debug", "info",
+                                                       "warn",  "error", "off"};
   bool known = false;
   for (std::string_view name : kLevels) known = known || name == level;
   if (!known) {

@@ -1,6 +1,6 @@
 // Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3" (SC 2011). A draw depends on (key, counter) alone: no state, so a request's random stream
-// does not depend on its batch, on preemption or on threads.
+// 1, 2, 3" (SC 2011). A draw depends on (key, counter) alone: no state, so a request's random
+// stream does not depend on its batch, on preemption or on threads.
 #pragma once
 
 #include <array>

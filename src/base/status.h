@@ -1,5 +1,5 @@
-// Early return of absl::Status. Errors are values for what depends on a client, a file, capacity or a
-// device; HS_CHECK is for our own state.
+// Early return of absl::Status. Errors are values for what depends on a client, a file, capacity or
+// a device; HS_CHECK is for our own state.
 #pragma once
 
 #include <utility>
@@ -7,10 +7,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define HS_RETURN_IF_ERROR(expression)                        \
-  do {                                                        \
-    if (absl::Status hs_status = (expression); !hs_status.ok()) \
-      return hs_status;                                       \
+#define HS_RETURN_IF_ERROR(expression)                                            \
+  do {                                                                            \
+    if (absl::Status hs_status = (expression); !hs_status.ok()) return hs_status; \
   } while (false)
 
 #define HS_CONCAT_INNER(a, b) a##b

@@ -20,6 +20,8 @@ constexpr std::int32_t kMaxPreemptions = 1000;
 constexpr std::int32_t kMaxQueued = 1 << 20;
 constexpr std::int32_t kMaxTimeoutSeconds = 86400;
 constexpr std::int64_t kMaxBodyBytes = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxKvBytes = std::int64_t{1} << 50;
+constexpr float kMinTopP = 1e-6f;
 constexpr float kMaxTemperature = 100.0f;
 
 // HISPARSE_MAX_MODEL_LEN for --max-model-len.
@@ -59,7 +61,7 @@ CLI::Option* add_bytes(CLI::App& command, const std::string& name, std::int64_t&
 
 void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& config_file) {
   // The positional form is what vLLM's users type.
-  command.add_option("--model,model", engine.model, "GGUF file or Hugging Face folder")
+  command.add_option("--model,model", engine.model, "GGUF file")
       ->envname(environment_name("model"));
   add_dtype(command, "dtype", engine.dtype, "Type of weights and matrix products");
   add_dtype(command, "kv-cache-dtype", engine.kv_cache_dtype,
@@ -67,8 +69,6 @@ void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& 
   add(command, "max-model-len", engine.max_model_len,
       "Longest prompt plus output in tokens; 0: the model's")
       ->check(CLI::Range(std::int64_t{0}, kMaxModelLength));
-  add(command, "max-num-seqs", engine.max_num_seqs, "Requests that run at the same time")
-      ->check(CLI::Range(1, kMaxSequences));
   add(command, "max-num-batched-tokens", engine.max_num_batched_tokens,
       "Tokens in one step, at least --max-num-seqs")
       ->check(CLI::Range(std::int64_t{1}, kMaxModelLength));
@@ -76,7 +76,8 @@ void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& 
       ->check(CLI::Range(1, kMaxBlockSize));
   add_bytes(
       command, "kv-cache-memory-bytes", engine.kv_cache_memory_bytes,
-      "Size of the KV cache (4GiB); 0: by --max-num-seqs and --max-model-len, within free memory");
+      "Size of the KV cache (4GiB); 0: by --max-num-seqs and --max-model-len, within free memory")
+      ->check(CLI::Range(std::int64_t{0}, kMaxKvBytes));
   command
       .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.enable_prefix_caching,
                 "Keep the KV pages of past prompts for reuse (on unless switched off)")
@@ -94,6 +95,8 @@ void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& 
 }
 
 void add_serve_options(CLI::App& command, ServeSettings& serve) {
+  add(command, "max-num-seqs", serve.engine.max_num_seqs, "Requests that run at the same time")
+      ->check(CLI::Range(1, kMaxSequences));
   add(command, "host", serve.host, "Address to listen on");
   add(command, "port", serve.port, "Port to listen on; 0: any free one");
   add(command, "http-threads", serve.http_threads, "Threads for connections and tokenisation")
@@ -119,7 +122,8 @@ void add_generate_options(CLI::App& command, GenerateSettings& generate) {
       ->check(CLI::Range(std::int64_t{1}, kMaxModelLength));
   add(command, "temperature", generate.temperature, "0 is greedy")
       ->check(CLI::Range(0.0f, kMaxTemperature));
-  add(command, "top-p", generate.top_p, "Probability mass to sample from");
+  add(command, "top-p", generate.top_p, "Probability mass to sample from")
+      ->check(CLI::Range(kMinTopP, 1.0f));
   add(command, "top-k", generate.top_k, "Most likely tokens to sample from; 0: all")
       ->check(CLI::NonNegativeNumber);
   add(command, "seed", generate.seed, "Of the random numbers");
@@ -159,7 +163,7 @@ std::string suggestion(const std::string& argument, const CLI::App& command) {
 
 // What a single option's check cannot see.
 std::string find_conflict(const EngineSettings& engine) {
-  if (engine.model.empty()) return "--model is required: a GGUF file or a Hugging Face folder";
+  if (engine.model.empty()) return "--model is required: a GGUF file";
   if (engine.max_num_batched_tokens < engine.max_num_seqs) {
     return "--max-num-batched-tokens must be at least --max-num-seqs, so that every running "
            "request "
@@ -173,17 +177,22 @@ std::string find_conflict(const EngineSettings& engine) {
 std::variant<Settings, Exit> parse_command_line(std::span<const char* const> arguments,
                                                 std::ostream& out, std::ostream& errors) {
   Settings settings;
-  std::string config_file;
   CLI::App app("hisparse serves large language models with contexts longer than memory holds.",
                "hisparse");
   app.require_subcommand(1);
   CLI::App* serve = app.add_subcommand("serve", "Serve a model over an OpenAI-compatible HTTP API");
   CLI::App* generate = app.add_subcommand("generate", "Answer one prompt on standard output");
   CLI::App* version = app.add_subcommand("version", "Print the version");
-  add_engine_options(*serve, settings.serve.engine, config_file);
+  // One prompt runs alone.
+  settings.generate.engine.max_num_seqs = 1;
+  std::string serve_config;
+  std::string generate_config;
+  add_engine_options(*serve, settings.serve.engine, serve_config);
   add_serve_options(*serve, settings.serve);
-  add_engine_options(*generate, settings.generate.engine, config_file);
+  add_engine_options(*generate, settings.generate.engine, generate_config);
   add_generate_options(*generate, settings.generate);
+  // With a callback of its own a subcommand reads the environment only when it was chosen.
+  for (CLI::App* subcommand : {serve, generate}) subcommand->parse_complete_callback([] {});
 
   const auto fail = [&errors](const std::string& message) {
     errors << "hisparse: " << message << "\nRun hisparse --help for more.\n";
@@ -206,17 +215,21 @@ std::variant<Settings, Exit> parse_command_line(std::span<const char* const> arg
   } catch (const CLI::ParseError& error) {
     return fail(error.what());
   }
+  if (command == version) return settings;
+  const std::string& config_file = command == serve ? serve_config : generate_config;
   if (!config_file.empty()) {
     if (absl::Status status = apply_yaml_file(config_file, *command); !status.ok()) {
       return fail(std::string(status.message()));
     }
   }
-  if (command == version) return settings;
   settings.command = command == serve ? Command::kServe : Command::kGenerate;
   const EngineSettings& engine =
       command == serve ? settings.serve.engine : settings.generate.engine;
   if (const std::string conflict = find_conflict(engine); !conflict.empty()) return fail(conflict);
   if (command == generate && settings.generate.prompt.empty()) return fail("--prompt is required");
+  for (const std::string& key : settings.serve.api_key) {
+    if (key.empty()) return fail("--api-key must not be empty");
+  }
   return settings;
 }
 

@@ -17,7 +17,7 @@ enum class DTypeChoice : std::uint8_t { kAuto, kF32, kBF16 };
 // What both `serve` and `generate` need. Names follow the flags (ARCHITECTURE section 9). Zero
 // means "choose".
 struct EngineSettings {
-  std::string model;  // a .gguf file or a Hugging Face folder
+  std::string model;  // a .gguf file
   DTypeChoice dtype = DTypeChoice::kAuto;
   DTypeChoice kv_cache_dtype = DTypeChoice::kAuto;
   std::int64_t max_model_len = 0;  // 0: what the model was trained for
@@ -38,8 +38,8 @@ struct ServeSettings {
   std::string host = "127.0.0.1";
   std::uint16_t port = 8000;
   std::int32_t http_threads = 2;
-  std::string served_model_name;             // empty: the file's name without its ending
-  std::vector<std::string> api_key;            // empty: no key is asked for
+  std::string served_model_name;     // empty: the file's name without its ending
+  std::vector<std::string> api_key;  // empty: no key is asked for
   std::int64_t max_body_bytes = 32 << 20;
   std::int32_t max_num_queued_reqs = 256;
   std::int32_t shutdown_timeout = 60;  // seconds

@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <set>
 #include <vector>
 
 #include "base/status.h"
@@ -22,9 +23,12 @@ absl::Status apply_entry(const std::string& path, const YAML::Node& key, const Y
   if (option == nullptr || name == "config" || name == "help") {
     return error_at(path, key, "unknown key '" + name + "'");
   }
+  const bool is_switch = option->get_expected_min() == 0;
   std::vector<std::string> values;
   if (value.IsScalar()) {
     values.push_back(value.Scalar());
+  } else if (is_switch) {  // CLI11 would read the first value of an empty list
+    return error_at(path, key, "'" + name + "' takes true or false");
   } else if (value.IsSequence()) {
     for (const YAML::Node& item : value) {
       if (!item.IsScalar()) return error_at(path, item, "'" + name + "' takes plain values");
@@ -37,8 +41,7 @@ absl::Status apply_entry(const std::string& path, const YAML::Node& key, const Y
   try {
     // A switch takes true or false under its own name, as on the command line (--switch=false).
     for (const std::string& text : values) {
-      option->add_result(option->get_expected_min() == 0 ? option->get_flag_value(name, text)
-                                                         : text);
+      option->add_result(is_switch ? option->get_flag_value(name, text) : text);
     }
     option->run_callback();
   } catch (const CLI::Error& error) {
@@ -60,7 +63,11 @@ absl::Status apply_yaml_file(const std::string& path, CLI::App& command) {
   if (!document.IsMap()) {
     return absl::InvalidArgumentError(path + ": the file must hold 'option: value' lines");
   }
+  std::set<std::string> seen;
   for (const auto& entry : document) {
+    if (entry.first.IsScalar() && !seen.insert(entry.first.Scalar()).second) {
+      return error_at(path, entry.first, "'" + entry.first.Scalar() + "' is there twice");
+    }
     HS_RETURN_IF_ERROR(apply_entry(path, entry.first, entry.second, command));
   }
   return absl::OkStatus();

@@ -3,12 +3,13 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/bounded_queue.h"
@@ -16,7 +17,7 @@
 #include "engine/engine_core.h"
 #include "engine/frontend.h"
 #include "engine/output_stage.h"
-#include "engine/worker_group.h"
+#include "engine/step_executor.h"
 #include "transfer/mover.h"
 
 namespace hisparse::engine {
@@ -25,16 +26,19 @@ struct EngineConfig {
   CoreConfig core;
   std::int32_t max_live_requests = 256;  // running and queued; one more is RESOURCE_EXHAUSTED
   std::size_t output_capacity_bytes = 256 * 1024;  // unread text of one client
-  std::chrono::nanoseconds hang_limit = std::chrono::seconds(120);
+  // A step that takes longer counts as hung (/health and /ready turn 503): one prefill chunk of a
+  // large model on a CPU may take minutes.
+  std::chrono::nanoseconds hang_limit = std::chrono::minutes(10);
   base::Ledger planned;         // for the stats
   std::int64_t page_bytes = 0;  // over all ranks; for the stats
 };
 
-// Owns the engine thread, the output thread and the worker group. Thread-safe except drain() and
-// the destructor, which belong to the main thread.
+// Owns the engine thread, the output thread and the executor. Any thread; the destructor belongs to
+// the main thread. Request handles must not outlive it.
 class Engine final : public Frontend {
  public:
-  Engine(const EngineConfig& config, std::unique_ptr<WorkerGroup> workers, TokenBytes token_bytes);
+  Engine(const EngineConfig& config, std::unique_ptr<StepExecutor> executor,
+         TokenBytes token_bytes);
   // Ends what is still open (kAbort), waits for the step in flight, stops the threads.
   ~Engine() override;
 
@@ -43,29 +47,29 @@ class Engine final : public Frontend {
   Lifecycle lifecycle() const override { return lifecycle_.load(std::memory_order_acquire); }
   bool making_progress() const override;
 
-  // Stops admission at once and waits until every request has ended, at most `limit`; then ends the
-  // rest with an error. Safe to call once.
-  void drain(std::chrono::nanoseconds limit);
-
  private:
   struct Submit {
     base::SequenceId id;
     Request request;
     std::shared_ptr<OutputChannel> output;
   };
-  struct Cancel {
-    base::SequenceId id;
-  };
-  struct Stop {
-    base::SequenceId id;
-  };
+  // Wakes the engine thread: there are wanted ends.
+  struct Ends {};
   struct EndAll {
     absl::Status status;
   };
-  using Message = std::variant<Submit, Cancel, Stop, EndAll, StepResult>;
+  // What somebody outside wants of a request that may have ended already.
+  struct WantedEnd {
+    base::SequenceId id;
+    FinishReason reason;  // kAbort: the client is gone; kStop: a stop string matched
+  };
+  using Message = std::variant<Submit, Ends, EndAll, StepResult>;
 
   void post(Message message);
+  void want_end(WantedEnd end);
+  std::vector<WantedEnd> take_wanted_ends();
   void run();
+  void turn(std::optional<Message> message);
   void handle(Message message);
   void take_step_result(const StepResult& result);
   void publish();
@@ -80,12 +84,14 @@ class Engine final : public Frontend {
   std::atomic<bool> busy_{false};
 
   mutable std::mutex mutex_;
-  std::condition_variable none_live_;
   std::int64_t live_ = 0;                     // submitted and not ended; guarded by mutex_
   std::shared_ptr<const EngineStats> stats_;  // guarded by mutex_
+  // Not messages of their own: handles that are dropped late may be more than any queue holds.
+  // Guarded by mutex_.
+  std::vector<WantedEnd> wanted_ends_;
 
   base::BoundedQueue<Message> inbox_;
-  std::unique_ptr<WorkerGroup> workers_;
+  std::unique_ptr<StepExecutor> executor_;
   EngineCore core_;  // engine thread only
   std::unique_ptr<OutputStage> output_;
   std::thread thread_;

@@ -197,10 +197,10 @@ std::vector<sched::SequenceView> EngineCore::views(std::span<const base::Sequenc
   return result;
 }
 
-void EngineCore::preempt(Sequence& sequence) {
+void EngineCore::preempt(Sequence& sequence, std::int64_t rows_lost) {
   ++sequence.preemptions;
   ++stats_.preemptions;
-  stats_.recomputed_tokens += static_cast<std::int64_t>(sequence.tokens.size()) - 1;
+  sequence.rows_lost = rows_lost;
   give_back_slot(sequence);
   erase_id(running_, sequence.id);
   enqueue(sequence);
@@ -217,8 +217,8 @@ void EngineCore::begin_running(Sequence& sequence, std::int64_t cached) {
   running_.insert(std::lower_bound(running_.begin(), running_.end(), sequence.arrival, older),
                   sequence.id);
   if (sequence.cached_tokens >= 0) {
-    // Admitted again after a preemption: what the cache still holds need not be computed again.
-    stats_.recomputed_tokens -= cached;
+    // Admitted again after a preemption: what the cache still holds is not computed again.
+    stats_.recomputed_tokens += std::max<std::int64_t>(sequence.rows_lost - cached, 0);
     return;
   }
   sequence.cached_tokens = static_cast<std::int32_t>(cached);
@@ -252,8 +252,14 @@ std::optional<sched::StepPlan> EngineCore::try_step(bool& again) {
     again = true;
     return std::nullopt;
   }
+  std::vector<std::int64_t> rows_lost;
+  for (base::SequenceId id : schedule.preempted) {
+    rows_lost.push_back(controller_.written_tokens(id));
+  }
   kv::KvCommit commit = controller_.commit(schedule.kv);
-  for (base::SequenceId id : schedule.preempted) preempt(sequences_.at(id));
+  for (std::size_t i = 0; i < schedule.preempted.size(); ++i) {
+    preempt(sequences_.at(schedule.preempted[i]), rows_lost[i]);
+  }
   for (base::SequenceId id : schedule.admitted) {
     begin_running(sequences_.at(id), controller_.written_tokens(id));
   }

@@ -81,7 +81,7 @@ class EngineCore {
   std::vector<sched::SequenceView> views(std::span<const base::SequenceId> ids) const;
   void enqueue(Sequence& sequence);
   void begin_running(Sequence& sequence, std::int64_t cached);
-  void preempt(Sequence& sequence);
+  void preempt(Sequence& sequence, std::int64_t rows_lost);
   void give_back_slot(Sequence& sequence);
   std::optional<sched::StepPlan> try_step(bool& again);
   sched::StepPlan build_plan(const sched::ScheduleResult& schedule);

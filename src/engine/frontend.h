@@ -41,7 +41,7 @@ class RequestHandle {
   std::function<void()> cancel_;
 };
 
-// Any thread.
+// Any thread. Handles must not outlive it.
 class Frontend {
  public:
   virtual ~Frontend() = default;

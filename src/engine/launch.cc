@@ -8,6 +8,7 @@
 #include "base/machine.h"
 #include "base/status.h"
 #include "engine/dense_pages.h"
+#include "engine/worker_group.h"
 
 namespace hisparse::engine {
 namespace {
@@ -21,6 +22,8 @@ constexpr const char* kNumericsVersion = "1";
 // is not given.
 constexpr double kUsableMemory = 0.95;
 constexpr double kDefaultKvShare = 0.4;
+// Keeps the ledger's sums within 64 bits where the free memory is not known.
+constexpr std::int64_t kMaxSlabBytes = std::int64_t{1} << 50;
 
 // Matrices decide: norms are f32 in most files.
 bool holds_f32_matrices(const format::Checkpoint& checkpoint) {
@@ -54,25 +57,39 @@ absl::StatusOr<std::int64_t> resolve_max_model_len(const config::EngineSettings&
 }
 
 // Pages of the slab: what was asked for, or what the longest requests may need within a share of
-// the free memory.
+// the free memory and beside the `rest` of the configuration.
 absl::StatusOr<std::int32_t> resolve_slots(const config::EngineSettings& settings,
-                                           const LaunchPlan& plan) {
+                                           const LaunchPlan& plan, std::int64_t rest) {
   const std::int64_t wanted =
       static_cast<std::int64_t>(settings.max_num_seqs) * plan.worker.pages_per_sequence;
   std::int64_t slots = wanted;
   if (settings.kv_cache_memory_bytes > 0) {
     slots = settings.kv_cache_memory_bytes / plan.page_bytes;
   } else if (const std::int64_t available = base::available_memory(); available > 0) {
-    const auto share = static_cast<std::int64_t>(kDefaultKvShare * static_cast<double>(available));
-    slots = std::min(wanted, share / plan.page_bytes);
+    const auto part_of_available = [available](double share) {
+      return static_cast<std::int64_t>(share * static_cast<double>(available));
+    };
+    const std::int64_t room =
+        std::min(part_of_available(kDefaultKvShare), part_of_available(kUsableMemory) - rest);
+    slots = std::min(wanted, room / plan.page_bytes);
   }
   if (slots < 1) {
     return absl::ResourceExhaustedError(
         "the KV cache has no room for one page of " + std::to_string(plan.page_bytes) +
         " bytes: raise --kv-cache-memory-bytes or lower --block-size");
   }
-  return static_cast<std::int32_t>(
-      std::min<std::int64_t>(slots, std::numeric_limits<std::int32_t>::max()));
+  const std::int64_t countable = std::min<std::int64_t>(std::numeric_limits<std::int32_t>::max(),
+                                                        kMaxSlabBytes / plan.page_bytes);
+  return static_cast<std::int32_t>(std::min(slots, countable));
+}
+
+absl::StatusOr<base::Ledger> plan_all_ranks(const LaunchPlan& plan) {
+  base::Ledger ledger;
+  for (std::int32_t rank = 0; rank < plan.ranks; ++rank) {
+    HS_ASSIGN_OR_RETURN(const model::Shard part, model::make_shard(plan.spec, rank, plan.ranks));
+    ledger += plan_worker_memory(plan.spec, plan.worker, part, device::cpu_weight_bytes);
+  }
+  return ledger;
 }
 
 absl::Status check_memory(const base::Ledger& ledger) {
@@ -132,12 +149,10 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
       plan.ranks *
       kv::PageLayout(dense_cache_group(plan.spec, shard, worker.model.kv_dtype), worker.page_tokens)
           .page_bytes();
-  HS_ASSIGN_OR_RETURN(worker.resident_slots, resolve_slots(settings, plan));
-
-  for (std::int32_t rank = 0; rank < plan.ranks; ++rank) {
-    HS_ASSIGN_OR_RETURN(const model::Shard part, model::make_shard(plan.spec, rank, plan.ranks));
-    plan.ledger += plan_worker_memory(plan.spec, worker, part, device::cpu_weight_bytes);
-  }
+  // First without a slab: what it must leave room for.
+  HS_ASSIGN_OR_RETURN(const base::Ledger rest, plan_all_ranks(plan));
+  HS_ASSIGN_OR_RETURN(worker.resident_slots, resolve_slots(settings, plan, rest.total()));
+  HS_ASSIGN_OR_RETURN(plan.ledger, plan_all_ranks(plan));
   HS_RETURN_IF_ERROR(check_memory(plan.ledger));
   return plan;
 }

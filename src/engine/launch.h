@@ -10,6 +10,7 @@
 #include "config/server_config.h"
 #include "device/cpu/cpu_device.h"
 #include "engine/engine.h"
+#include "engine/worker.h"
 #include "format/checkpoint.h"
 
 namespace hisparse::engine {
@@ -41,7 +42,12 @@ struct LaunchPlan {
 absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
                                        const LaunchOptions& options);
 
-// A running engine and what it stands on, in the order of destruction.
+// Tokens whose KV rows the slab holds.
+inline std::int64_t kv_cache_tokens(const LaunchPlan& plan) {
+  return static_cast<std::int64_t>(plan.worker.resident_slots) * plan.worker.page_tokens;
+}
+
+// A running engine and what it stands on; destroyed in reverse order.
 struct LaunchedEngine {
   LaunchPlan plan;
   std::unique_ptr<base::ThreadPool> pool;

@@ -61,8 +61,9 @@ bool OutputStage::emit_token(base::SequenceId id, Stream& stream, base::TokenId 
     chunk.finish.emplace();
     chunk.finish->reason = FinishReason::kStop;
     chunk.finish->stop_string = stream.stops.matched();
-    (void)stream.channel->push(std::move(chunk));
+    // Before the client knows: its handle's end must not overtake the reason.
     requests_.stop(id);
+    (void)stream.channel->push(std::move(chunk));
     return false;
   }
   // Nothing to show yet (half a character, or the beginning of a stop string): say nothing.
@@ -73,8 +74,8 @@ bool OutputStage::emit_token(base::SequenceId id, Stream& stream, base::TokenId 
   end.finish.emplace();
   end.finish->reason = FinishReason::kError;
   end.finish->status = absl::CancelledError("the client did not read its output in time");
-  (void)stream.channel->push(std::move(end));
   requests_.cancel(id);
+  (void)stream.channel->push(std::move(end));
   return false;
 }
 
@@ -82,7 +83,9 @@ void OutputStage::emit_finish(Stream& stream, TokenEvent event) {
   OutputChunk chunk;
   chunk.usage = event.usage;
   chunk.text = stream.stops.push(stream.detokenizer.flush());
-  if (stream.stops.matched()) {
+  const bool ended_well =
+      event.finish->reason == FinishReason::kStop || event.finish->reason == FinishReason::kLength;
+  if (stream.stops.matched() && ended_well) {
     event.finish->reason = FinishReason::kStop;
     event.finish->stop_string = stream.stops.matched();
   } else {

@@ -28,6 +28,7 @@ struct Sequence {
   Phase phase = Phase::kWaiting;
   std::int32_t slot = -1;  // row of the block table while running
   std::int32_t preemptions = 0;
+  std::int64_t rows_lost = 0;      // by the last preemption; to be computed again
   bool in_flight = false;          // rows of it are in the step that runs
   std::optional<Finish> retiring;  // ended; goes as soon as nothing of it is in flight
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -20,12 +21,20 @@ struct StepResult {
   device::DeviceCounters counters;    // of rank 0, since the start
 };
 
+// Called once for each step, in step order, on a thread of the executor.
+using StepDone = std::function<void(StepResult)>;
+
 class StepExecutor {
  public:
+  // Destroyed when the step in flight, if any, has been reported.
   virtual ~StepExecutor() = default;
+  // Before the first submit().
+  virtual void set_done(StepDone done) = 0;
   // Engine thread. Steps run in the order of submission; each gives one StepResult as a message to
   // the engine.
   virtual void submit(std::shared_ptr<const sched::StepPlan> plan) = 0;
+  // What the devices' allocators hold, over all ranks. Any thread.
+  virtual base::Ledger allocated() const = 0;
 };
 
 }  // namespace hisparse::engine

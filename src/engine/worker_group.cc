@@ -24,9 +24,9 @@ absl::StatusOr<std::unique_ptr<WorkerGroup>> WorkerGroup::start(
   std::vector<device::Device*> devices;
   for (std::int32_t rank = 0; rank < options.ranks; ++rank) {
     Rank& entry = group->ranks_.emplace_back();
-    HS_ASSIGN_OR_RETURN(entry.device, options.make_device(rank));
     entry.plans =
         std::make_unique<base::BoundedQueue<std::shared_ptr<const sched::StepPlan>>>(kPlansPerRank);
+    HS_ASSIGN_OR_RETURN(entry.device, options.make_device(rank));
     devices.push_back(entry.device.get());
   }
   auto communicators = options.ranks == 1 ? std::vector<std::unique_ptr<comm::Communicator>>{}

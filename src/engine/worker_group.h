@@ -15,9 +15,6 @@
 
 namespace hisparse::engine {
 
-// Called on a worker thread with each step's result, in step order.
-using StepDone = std::function<void(StepResult)>;
-
 // Owns one thread, one device and one worker per rank. submit() from the engine thread; everything
 // else from the thread that made it. Destroy when no step is in flight.
 class WorkerGroup final : public StepExecutor {
@@ -38,12 +35,10 @@ class WorkerGroup final : public StepExecutor {
                                                             const model::LoadProgress& progress);
   ~WorkerGroup() override;
 
-  // Before the first submit().
-  void set_done(StepDone done) { done_ = std::move(done); }
+  void set_done(StepDone done) override { done_ = std::move(done); }
   void submit(std::shared_ptr<const sched::StepPlan> plan) override;
 
-  // What the devices' allocators hold, over all ranks.
-  base::Ledger allocated() const;
+  base::Ledger allocated() const override;
   std::string isa_level() const;
 
  private:

@@ -3,8 +3,10 @@
 
 #include <utility>  // before Asio, which forgets it
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +14,7 @@
 #include "boost/asio/awaitable.hpp"
 #include "boost/asio/io_context.hpp"
 #include "boost/asio/ip/tcp.hpp"
+#include "boost/asio/thread_pool.hpp"
 #include "boost/beast/core/flat_buffer.hpp"
 #include "http/reply.h"
 #include "http/service.h"
@@ -31,6 +34,8 @@ class Connection final : public std::enable_shared_from_this<Connection> {
     boost::asio::io_context& io;
     Service& service;
     const ServerOptions& options;
+    boost::asio::thread_pool& preparation;  // parsing, templates, tokenising: not on I/O threads
+    std::atomic<int>& open_answers;         // generations under way, over all connections
   };
 
   Connection(boost::asio::ip::tcp::socket socket, const Context& context);
@@ -69,6 +74,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<void> linger();
 
   boost::asio::awaitable<bool> generate(Exchange& exchange, api::Endpoint endpoint);
+  boost::asio::awaitable<api::Result<Generation>> prepare(const Exchange& exchange,
+                                                          api::Endpoint endpoint,
+                                                          std::function<void()> notify);
   boost::asio::awaitable<bool> deliver_whole(const Exchange& exchange, Generation generation);
   boost::asio::awaitable<bool> deliver_stream(const Exchange& exchange, Generation generation);
   std::string next_events(const api::StreamRenderer& renderer, engine::OutputChannel& output,

@@ -1,7 +1,12 @@
 // The part of a connection that waits for the engine.
+#include <utility>  // before Asio, which forgets it
+
 #include <exception>
+#include <optional>
 #include <variant>
 
+#include "boost/asio/co_spawn.hpp"
+#include "boost/asio/use_awaitable.hpp"
 #include "http/connection.h"
 #include "spdlog/spdlog.h"
 
@@ -33,18 +38,47 @@ class WakeGuard final {
   std::shared_ptr<EngineWake> wake_;
 };
 
+// Counts a generation while it lasts.
+class OpenAnswer final {
+ public:
+  explicit OpenAnswer(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~OpenAnswer() { --count_; }
+  OpenAnswer(const OpenAnswer&) = delete;
+  OpenAnswer& operator=(const OpenAnswer&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
 }  // namespace
 
+// The work before the engine may take a while: it goes to the preparation threads, so that the
+// other connections of this thread go on.
+asio::awaitable<api::Result<Generation>> Connection::prepare(const Exchange& exchange,
+                                                             api::Endpoint endpoint,
+                                                             std::function<void()> notify) {
+  using Prepared = std::optional<api::Result<Generation>>;
+  const auto work = [&]() -> asio::awaitable<Prepared> {
+    try {
+      co_return context_.service.generate(endpoint, exchange.body, exchange.request_id,
+                                          std::move(notify));
+    } catch (const std::exception& failure) {
+      spdlog::error("request {}: {}", exchange.request_id, failure.what());
+    }
+    co_return std::nullopt;
+  };
+  Prepared prepared =
+      co_await asio::co_spawn(context_.preparation.get_executor(), work, asio::use_awaitable);
+  if (!prepared) co_return api::internal_error();
+  co_return *std::move(prepared);
+}
+
 asio::awaitable<bool> Connection::generate(Exchange& exchange, api::Endpoint endpoint) {
+  const OpenAnswer open(context_.open_answers);
   const auto wake = std::make_shared<EngineWake>(context_.io, [this] { signal_.fire(); });
   const WakeGuard guard(wake);
-  api::Result<Generation> started = api::internal_error();
-  try {
-    started = context_.service.generate(endpoint, exchange.body, exchange.request_id,
-                                        [wake] { wake->notify(); });
-  } catch (const std::exception& failure) {
-    spdlog::error("request {}: {}", exchange.request_id, failure.what());
-  }
+  api::Result<Generation> started =
+      co_await prepare(exchange, endpoint, [wake] { wake->notify(); });
   std::string().swap(exchange.body);  // not held while generating
   if (const auto* error = std::get_if<api::ApiError>(&started)) {
     const Reply reply = error_reply(*error);

@@ -16,6 +16,7 @@
 #include "boost/asio/post.hpp"
 #include "boost/asio/redirect_error.hpp"
 #include "boost/asio/steady_timer.hpp"
+#include "boost/asio/thread_pool.hpp"
 #include "http/connection.h"
 #include "http/service.h"
 #include "spdlog/spdlog.h"
@@ -32,6 +33,7 @@ using std::chrono::milliseconds;
 constexpr int kSendBufferBytes = 128 << 10;
 constexpr milliseconds kAcceptPause{100};  // after an error such as too many open files
 constexpr milliseconds kAbortGrace{1'000};
+constexpr milliseconds kDrainPoll{20};
 constexpr milliseconds kLongestSweep{500};
 constexpr milliseconds kShortestSweep{5};
 constexpr int kSweepsPerTimeout = 4;
@@ -44,7 +46,7 @@ milliseconds sweep_interval(const ServerOptions& options) {
 }
 
 std::string address_of(const ServerOptions& options) {
-  return options.host + ":" + std::to_string(options.port);
+  return bracketed(options.host) + ":" + std::to_string(options.port);
 }
 
 absl::Status listen_error(const ServerOptions& options, error_code error) {
@@ -92,9 +94,15 @@ struct IoWorker {
 
 }  // namespace
 
+std::string bracketed(const std::string& host) {
+  return host.find(':') == std::string::npos ? host : "[" + host + "]";
+}
+
 struct Server::Impl {
   Impl(ServerOptions server_options, ServerDependencies dependencies)
-      : options(std::move(server_options)), service(options, std::move(dependencies)) {}
+      : options(std::move(server_options)),
+        service(options, std::move(dependencies)),
+        preparation(static_cast<std::size_t>(std::max(options.io_threads, 1))) {}
 
   absl::Status start();
   asio::awaitable<void> accept_all();
@@ -108,9 +116,12 @@ struct Server::Impl {
 
   const ServerOptions options;
   Service service;
+  asio::thread_pool preparation;
+  std::atomic<int> open_answers = 0;
   std::vector<std::unique_ptr<IoWorker>> workers;
   std::unique_ptr<tcp::acceptor> acceptor;  // the first worker's thread, once started
   std::uint16_t port = 0;
+  std::atomic<bool> drained = false;
   std::atomic<bool> closing = false;  // no connection outlives its present answer
   std::mutex mutex;
   std::condition_variable closed;
@@ -164,7 +175,8 @@ void Server::Impl::admit(IoWorker& worker, tcp::socket socket) {
 void Server::Impl::begin(IoWorker& worker, tcp::socket socket) {
   set_socket_options(socket);
   const auto connection = std::make_shared<Connection>(
-      std::move(socket), Connection::Context{worker.io, service, options});
+      std::move(socket),
+      Connection::Context{worker.io, service, options, preparation, open_answers});
   worker.connections.insert(connection);
   if (closing) connection->finish_soon();
   asio::co_spawn(worker.io, connection->run(),
@@ -222,6 +234,12 @@ void Server::Impl::stop_threads() {
     });
   }
   for (const auto& worker : workers) worker->thread.join();
+  preparation.join();
+}
+
+absl::Status Server::probe(const ServerOptions& options) {
+  asio::io_context io;
+  return listen(io, options).status();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(ServerOptions options,
@@ -241,13 +259,21 @@ void Server::begin_draining() { impl_->service.begin_draining(); }
 
 void Server::drain(milliseconds limit) {
   begin_draining();
-  if (impl_->closing.exchange(true)) return;
+  if (impl_->drained.exchange(true)) return;
+  // The listener stays: /ready, /metrics and refusals of new work are answered while open answers
+  // finish.
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (impl_->open_answers > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(kDrainPoll);
+  }
+  impl_->closing = true;
+  const milliseconds grace = impl_->open_answers > 0 ? milliseconds(0) : kAbortGrace;
   asio::post(impl_->workers.front()->io, [this] {
     error_code ignored;
     impl_->acceptor->close(ignored);
   });
   impl_->for_each_connection(&Connection::finish_soon);
-  if (!impl_->wait_until_closed(limit)) {
+  if (!impl_->wait_until_closed(grace)) {
     impl_->for_each_connection(&Connection::abort);
     if (!impl_->wait_until_closed(kAbortGrace)) impl_->for_each_connection(&Connection::close);
   }

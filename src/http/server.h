@@ -38,6 +38,9 @@ struct ServerDependencies {
   std::function<std::uint64_t()> entropy;  // any thread; empty: the system's
 };
 
+// A host as it stands in a URL: IPv6 addresses in brackets.
+std::string bracketed(const std::string& host);
+
 // Owns its I/O threads, listener and connections. A client that goes away cancels its request,
 // streaming or not; a half-close counts as going away. Created, drained and destroyed by one
 // thread; the rest may be called from any.
@@ -47,6 +50,8 @@ class Server final {
   // taken or not permitted; the message names it and says what to do).
   static absl::StatusOr<std::unique_ptr<Server>> start(ServerOptions options,
                                                        ServerDependencies dependencies);
+  // Whether start() could listen now, with its errors: to know before a long load.
+  static absl::Status probe(const ServerOptions& options);
   // As drain(0).
   ~Server();
   Server(const Server&) = delete;
@@ -56,8 +61,8 @@ class Server final {
 
   // /ready turns 503 and new generation requests are refused; everything else goes on.
   void begin_draining();
-  // Also stops listening, lets open answers finish for up to `limit`, ends the rest with an error
-  // (an event within a stream), and returns when all threads have ended.
+  // Also lets open answers finish for up to `limit`, ends the rest with an error (an event within a
+  // stream), stops listening, and returns when all threads have ended.
   void drain(std::chrono::milliseconds limit);
 
   std::vector<RequestCount> request_counts() const;

@@ -98,6 +98,9 @@ std::optional<api::ApiError> Service::unavailable_now() const {
   if (lifecycle != engine::Lifecycle::kReady) {
     return api::unavailable("engine_stopped", "The engine has stopped.");
   }
+  if (!dependencies_.frontend->making_progress()) {
+    return api::unavailable("no_progress", "The engine makes no progress.");
+  }
   return std::nullopt;
 }
 

@@ -11,11 +11,14 @@ namespace {
 
 using format::Metadata;
 
-constexpr std::int64_t kMaxDimension = 1 << 24;
-constexpr std::int64_t kMaxLayers = 1 << 14;
+// Far beyond any model, and small enough that every product of sizes in a memory plan fits 64 bits.
+constexpr std::int64_t kMaxWidth = 1 << 20;
+constexpr std::int64_t kMaxVocabulary = 1 << 24;
+constexpr std::int64_t kMaxPosition = 1 << 24;
+constexpr std::int64_t kMaxLayers = 1 << 12;
 
 absl::StatusOr<std::int32_t> positive(const Metadata& metadata, std::string_view key,
-                                      std::int64_t limit = kMaxDimension) {
+                                      std::int64_t limit = kMaxWidth) {
   HS_ASSIGN_OR_RETURN(const std::int64_t value, metadata.get_int(key));
   if (value < 1 || value > limit) {
     return absl::InvalidArgumentError(std::string(key) + " is " + std::to_string(value) +
@@ -70,9 +73,17 @@ absl::StatusOr<Llama3Scaling> read_llama3(const Metadata& metadata, const std::s
   return scaling;
 }
 
+absl::Status refuse_partial_rotation(const Metadata& metadata, const std::string& prefix) {
+  HS_ASSIGN_OR_RETURN(const double partial,
+                      metadata.double_or(prefix + "partial_rotary_factor", 1.0));
+  if (partial == 1.0) return absl::OkStatus();
+  return absl::UnimplementedError(prefix + "partial_rotary_factor is not supported yet");
+}
+
 // Old files have rope_theta beside rope_scaling; new ones keep both in rope_parameters.
 absl::StatusOr<RopeSpec> read_hf_rope(const Metadata& metadata) {
   RopeSpec rope;
+  HS_RETURN_IF_ERROR(refuse_partial_rotation(metadata, ""));
   HS_ASSIGN_OR_RETURN(rope.theta, metadata.double_or("rope_theta", 10000.0));
   HS_ASSIGN_OR_RETURN(rope.theta, metadata.double_or("rope_parameters.rope_theta", rope.theta));
   for (const std::string prefix : {"rope_parameters.", "rope_scaling."}) {
@@ -84,10 +95,7 @@ absl::StatusOr<RopeSpec> read_hf_rope(const Metadata& metadata) {
       return absl::UnimplementedError("rope type '" + type +
                                       "' is not supported: only default and llama3 are");
     }
-    HS_ASSIGN_OR_RETURN(const double partial,
-                        metadata.double_or(prefix + "partial_rotary_factor", 1.0));
-    if (partial != 1.0)
-      return absl::UnimplementedError("partial_rotary_factor is not supported yet");
+    HS_RETURN_IF_ERROR(refuse_partial_rotation(metadata, prefix));
   }
   return rope;
 }
@@ -106,8 +114,9 @@ absl::StatusOr<ModelSpec> read_hf(const Metadata& metadata) {
   HS_ASSIGN_OR_RETURN(spec.kv_heads, positive_or(metadata, "num_key_value_heads", spec.heads));
   HS_ASSIGN_OR_RETURN(spec.head_dim, positive_or(metadata, "head_dim", spec.hidden / spec.heads));
   HS_ASSIGN_OR_RETURN(spec.intermediate, positive(metadata, "intermediate_size"));
-  HS_ASSIGN_OR_RETURN(spec.vocabulary, positive(metadata, "vocab_size"));
-  HS_ASSIGN_OR_RETURN(spec.max_position, positive(metadata, "max_position_embeddings"));
+  HS_ASSIGN_OR_RETURN(spec.vocabulary, positive(metadata, "vocab_size", kMaxVocabulary));
+  HS_ASSIGN_OR_RETURN(spec.max_position,
+                      positive(metadata, "max_position_embeddings", kMaxPosition));
   HS_ASSIGN_OR_RETURN(const double epsilon, metadata.get_double("rms_norm_eps"));
   spec.rms_epsilon = static_cast<float>(epsilon);
   HS_ASSIGN_OR_RETURN(spec.tied, metadata.bool_or("tie_word_embeddings", false));
@@ -125,6 +134,27 @@ absl::StatusOr<ModelSpec> read_hf(const Metadata& metadata) {
   return spec;
 }
 
+absl::Status refuse_unsupported_gguf(const Metadata& metadata, const std::string& prefix) {
+  HS_ASSIGN_OR_RETURN(const std::int64_t experts, metadata.int_or(prefix + "expert_count", 0));
+  if (experts != 0) {
+    return absl::UnimplementedError("mixture-of-experts models are not supported yet");
+  }
+  HS_ASSIGN_OR_RETURN(const std::string scaling,
+                      metadata.string_or(prefix + "rope.scaling.type", "none"));
+  if (scaling != "none") {
+    return absl::UnimplementedError(prefix + "rope.scaling.type '" + scaling +
+                                    "' is not supported yet");
+  }
+  // A factor without a type means linear scaling in older files.
+  for (const char* key : {"rope.scaling.factor", "rope.scale_linear"}) {
+    HS_ASSIGN_OR_RETURN(const double factor, metadata.double_or(prefix + key, 1.0));
+    if (factor != 1.0 && factor != 0.0) {
+      return absl::UnimplementedError(prefix + key + " is not supported yet");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ModelSpec> read_gguf(const format::Checkpoint& checkpoint) {
   const Metadata& metadata = checkpoint.metadata();
   ModelSpec spec;
@@ -134,9 +164,7 @@ absl::StatusOr<ModelSpec> read_gguf(const format::Checkpoint& checkpoint) {
                                     "' is not supported in GGUF files: only llama is");
   }
   const std::string prefix = spec.architecture + ".";
-  HS_ASSIGN_OR_RETURN(const std::int64_t experts, metadata.int_or(prefix + "expert_count", 0));
-  if (experts != 0)
-    return absl::UnimplementedError("mixture-of-experts models are not supported yet");
+  HS_RETURN_IF_ERROR(refuse_unsupported_gguf(metadata, prefix));
   HS_ASSIGN_OR_RETURN(spec.layers, positive(metadata, prefix + "block_count", kMaxLayers));
   HS_ASSIGN_OR_RETURN(spec.hidden, positive(metadata, prefix + "embedding_length"));
   HS_ASSIGN_OR_RETURN(spec.heads, positive(metadata, prefix + "attention.head_count"));
@@ -152,20 +180,15 @@ absl::StatusOr<ModelSpec> read_gguf(const format::Checkpoint& checkpoint) {
                                     "rotation is not supported yet");
   }
   HS_ASSIGN_OR_RETURN(spec.intermediate, positive(metadata, prefix + "feed_forward_length"));
-  HS_ASSIGN_OR_RETURN(spec.max_position, positive(metadata, prefix + "context_length"));
+  HS_ASSIGN_OR_RETURN(spec.max_position,
+                      positive(metadata, prefix + "context_length", kMaxPosition));
   HS_ASSIGN_OR_RETURN(const double epsilon,
                       metadata.get_double(prefix + "attention.layer_norm_rms_epsilon"));
   spec.rms_epsilon = static_cast<float>(epsilon);
   HS_ASSIGN_OR_RETURN(spec.rope.theta, metadata.double_or(prefix + "rope.freq_base", 10000.0));
-  HS_ASSIGN_OR_RETURN(const std::string scaling,
-                      metadata.string_or(prefix + "rope.scaling.type", "none"));
-  if (scaling != "none") {
-    return absl::UnimplementedError(prefix + "rope.scaling.type '" + scaling +
-                                    "' is not supported yet");
-  }
   const format::TensorView* embedding = checkpoint.find("token_embd.weight");
   if (embedding == nullptr || embedding->shape.size() != 2 || embedding->shape[0] < 1 ||
-      embedding->shape[0] > kMaxDimension) {
+      embedding->shape[0] > kMaxVocabulary) {
     return absl::InvalidArgumentError("tensor token_embd.weight is missing or is not a matrix");
   }
   spec.vocabulary = static_cast<std::int32_t>(embedding->shape[0]);
@@ -180,8 +203,13 @@ absl::Status check_sizes(const ModelSpec& spec) {
                                       ") does not divide the number of heads (" +
                                       std::to_string(spec.heads) + ")");
   }
-  if (spec.head_dim % 2 != 0) {
-    return absl::InvalidArgumentError("the head size " + std::to_string(spec.head_dim) + " is odd");
+  if (spec.head_dim < 2 || spec.head_dim % 2 != 0) {
+    return absl::InvalidArgumentError("the head size " + std::to_string(spec.head_dim) +
+                                      " is not a positive even number");
+  }
+  if (static_cast<std::int64_t>(spec.heads) * spec.head_dim > kMaxWidth) {
+    return absl::InvalidArgumentError("the heads together are wider than " +
+                                      std::to_string(kMaxWidth));
   }
   if (!(spec.rms_epsilon > 0.0f && spec.rms_epsilon < 1.0f) || !(spec.rope.theta > 0.0)) {
     return absl::InvalidArgumentError(

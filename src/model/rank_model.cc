@@ -69,7 +69,9 @@ absl::StatusOr<std::unique_ptr<RankModel>> RankModel::load(const format::Checkpo
                                                            const LoadProgress& progress) {
   HS_ASSIGN_OR_RETURN(
       ModelWeights weights,
-      load_weights(checkpoint, spec, context.shard, options.compute, *context.device, progress));
+      load_weights(checkpoint, spec,
+                   {.shard = &context.shard, .compute = options.compute, .device = context.device},
+                   progress));
   std::unique_ptr<RankModel> model(new RankModel(spec, options, context, std::move(weights)));
   HS_RETURN_IF_ERROR(model->allocate());
   return model;

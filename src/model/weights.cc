@@ -1,7 +1,7 @@
 #include "model/weights.h"
 
 #include <cstring>
-#include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "base/status.h"
@@ -38,19 +38,12 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text + "]";
 }
 
-absl::StatusOr<const TensorView*> find_tensor(const format::Checkpoint& checkpoint,
-                                              const std::string& name,
-                                              const std::vector<std::int64_t>& shape) {
-  const TensorView* tensor = checkpoint.find(name);
-  if (tensor == nullptr) return absl::NotFoundError("tensor " + name + " is missing");
-  if (tensor->shape != shape) {
-    return absl::InvalidArgumentError("tensor " + name + " has the shape " +
-                                      shape_text(tensor->shape) + " where the model needs " +
-                                      shape_text(shape));
-  }
-  return tensor;
+// Tensors that some files hold and nobody needs: tables that follow from the configuration, and an
+// output matrix beside a tied embedding.
+bool may_be_ignored(const std::string& name, bool tied) {
+  return name == "rope_freqs.weight" || name.ends_with(".rotary_emb.inv_freq") ||
+         (tied && name == "lm_head.weight");
 }
-
 // A rank's part of a stored matrix.
 struct Slice {
   std::int64_t first_row = 0;
@@ -97,18 +90,20 @@ device::HostMatrix host_matrix(const TensorView& tensor, const Slice& slice) {
 // Loads tensors of one checkpoint onto one device for one shard.
 class Loader {
  public:
-  Loader(const format::Checkpoint& checkpoint, const ModelSpec& spec, const Shard& shard,
-         base::DType compute, device::Device& device)
+  Loader(const format::Checkpoint& checkpoint, const ModelSpec& spec, const WeightTarget& target)
       : checkpoint_(checkpoint),
         names_(checkpoint.kind()),
         spec_(spec),
-        shard_(shard),
-        compute_(compute),
-        device_(device) {}
+        shard_(*target.shard),
+        compute_(target.compute),
+        device_(*target.device) {}
 
   absl::StatusOr<ModelWeights> load(const LoadProgress& progress);
 
  private:
+  absl::StatusOr<const TensorView*> find_tensor(const std::string& name,
+                                                const std::vector<std::int64_t>& shape);
+  absl::Status refuse_unread_tensors() const;
   absl::StatusOr<LayerWeights> load_layer(std::int32_t layer);
   absl::StatusOr<NormWeight> load_norm(const std::string& name);
   absl::StatusOr<std::vector<float>> load_rope_divisors();
@@ -133,10 +128,35 @@ class Loader {
   const Shard& shard_;
   base::DType compute_;
   device::Device& device_;
+  std::unordered_set<std::string> read_;  // names of the tensors that were used
 };
 
+absl::StatusOr<const TensorView*> Loader::find_tensor(const std::string& name,
+                                                      const std::vector<std::int64_t>& shape) {
+  const TensorView* tensor = checkpoint_.find(name);
+  if (tensor == nullptr) return absl::NotFoundError("tensor " + name + " is missing");
+  if (tensor->shape != shape) {
+    return absl::InvalidArgumentError("tensor " + name + " has the shape " +
+                                      shape_text(tensor->shape) + " where the model needs " +
+                                      shape_text(shape));
+  }
+  read_.insert(name);
+  return tensor;
+}
+
+absl::Status Loader::refuse_unread_tensors() const {
+  for (const TensorView& tensor : checkpoint_.tensors()) {
+    if (read_.contains(tensor.name) || may_be_ignored(tensor.name, spec_.tied)) continue;
+    return absl::UnimplementedError(
+        "tensor " + tensor.name +
+        " is not part of the supported architecture: models with it are "
+        "not supported yet");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<NormWeight> Loader::load_norm(const std::string& name) {
-  HS_ASSIGN_OR_RETURN(const TensorView* tensor, find_tensor(checkpoint_, name, {spec_.hidden}));
+  HS_ASSIGN_OR_RETURN(const TensorView* tensor, find_tensor(name, {spec_.hidden}));
   std::vector<float> values(static_cast<std::size_t>(spec_.hidden));
   format::dequantize_row(tensor->dtype, tensor->bytes, values);
   HS_ASSIGN_OR_RETURN(device::Buffer buffer,
@@ -151,7 +171,7 @@ absl::StatusOr<std::vector<float>> Loader::load_rope_divisors() {
   const TensorView* tensor = checkpoint_.find("rope_freqs.weight");
   if (tensor == nullptr) return std::vector<float>{};
   const std::int64_t pairs = spec_.head_dim / 2;
-  HS_RETURN_IF_ERROR(find_tensor(checkpoint_, tensor->name, {pairs}).status());
+  HS_RETURN_IF_ERROR(find_tensor(tensor->name, {pairs}).status());
   std::vector<float> divisors(static_cast<std::size_t>(pairs));
   format::dequantize_row(tensor->dtype, tensor->bytes, divisors);
   for (float divisor : divisors) {
@@ -167,8 +187,7 @@ absl::StatusOr<std::unique_ptr<device::Weight>> Loader::load_matrix(const std::s
                                                                     std::int64_t stored_rows,
                                                                     std::int64_t stored_columns,
                                                                     const Slice& slice) {
-  HS_ASSIGN_OR_RETURN(const TensorView* tensor,
-                      find_tensor(checkpoint_, name, {stored_rows, stored_columns}));
+  HS_ASSIGN_OR_RETURN(const TensorView* tensor, find_tensor(name, {stored_rows, stored_columns}));
   return device_.prepare_weight(host_matrix(*tensor, slice), compute_);
 }
 
@@ -234,7 +253,9 @@ absl::StatusOr<ModelWeights> Loader::load(const LoadProgress& progress) {
   for (std::int32_t layer = 0; layer < spec_.layers; ++layer) {
     HS_ASSIGN_OR_RETURN(LayerWeights loaded, load_layer(layer));
     weights.layers.push_back(std::move(loaded));
-    if (progress) progress(layer + 1, spec_.layers);
+    if (progress && !progress(layer + 1, spec_.layers)) {
+      return absl::CancelledError("loading was stopped");
+    }
   }
   HS_ASSIGN_OR_RETURN(weights.final_norm, load_norm(names_.final_norm()));
   if (!spec_.tied) {
@@ -247,10 +268,9 @@ absl::StatusOr<ModelWeights> Loader::load(const LoadProgress& progress) {
 }  // namespace
 
 absl::StatusOr<ModelWeights> load_weights(const format::Checkpoint& checkpoint,
-                                          const ModelSpec& spec, const Shard& shard,
-                                          base::DType compute, device::Device& device,
+                                          const ModelSpec& spec, const WeightTarget& target,
                                           const LoadProgress& progress) {
-  return Loader(checkpoint, spec, shard, compute, device).load(progress);
+  return Loader(checkpoint, spec, target).load(progress);
 }
 
 }  // namespace hisparse::model

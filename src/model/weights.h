@@ -37,14 +37,21 @@ struct ModelWeights {
   std::vector<float> rope_divisors;      // GGUF rope_freqs; empty when there is none
 };
 
-// Called after each loaded layer with (layers done, layers).
-using LoadProgress = std::function<void(std::int32_t, std::int32_t)>;
+// Called after each loaded layer with (layers done, layers); false stops the loading (Cancelled).
+using LoadProgress = std::function<bool(std::int32_t, std::int32_t)>;
 
-// Loads this rank's part; multiplies in `compute`. Errors name the tensor, what was expected and
+// Which part of a model goes where.
+struct WeightTarget {
+  const Shard* shard;
+  base::DType compute;  // the products' type
+  device::Device* device;
+};
+
+// Loads this rank's part. Refuses a checkpoint that holds a tensor which this model does not read
+// (a bias, say): ignoring it would change answers. Errors name the tensor, what was expected and
 // what was found. The checkpoint is not needed afterwards.
 absl::StatusOr<ModelWeights> load_weights(const format::Checkpoint& checkpoint,
-                                          const ModelSpec& spec, const Shard& shard,
-                                          base::DType compute, device::Device& device,
+                                          const ModelSpec& spec, const WeightTarget& target,
                                           const LoadProgress& progress);
 
 }  // namespace hisparse::model

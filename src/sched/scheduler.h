@@ -22,7 +22,7 @@ struct SequenceView {
   base::SequenceId id;
   std::int64_t tokens = 0;      // known so far: prompt and output
   std::int64_t written = 0;     // whose KV rows are in the pages (0 while waiting)
-  std::int64_t worst_case = 0;  // tokens whose rows it may ever need: prompt + max_tokens
+  std::int64_t worst_case = 0;  // tokens whose rows it may ever need: prompt + max_tokens - 1
   std::int32_t preemptions = 0;
   kv::BlockKey root;                       // key before its first page
   std::span<const base::TokenId> content;  // its tokens; valid during the call

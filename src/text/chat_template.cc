@@ -1,5 +1,7 @@
 #include "text/chat_template.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "base/status.h"
@@ -70,6 +72,16 @@ class ParsedChatTemplate final : public ChatTemplate {
 };
 
 }  // namespace
+
+RenderOptions render_options(const Tokenizer& tokenizer) {
+  const auto text_of = [&tokenizer](std::optional<base::TokenId> token) {
+    return token ? std::string(tokenizer.token_text(*token)) : std::string();
+  };
+  RenderOptions options;
+  options.bos_token = text_of(tokenizer.bos());
+  options.eos_token = text_of(tokenizer.eos());
+  return options;
+}
 
 absl::StatusOr<std::unique_ptr<const ChatTemplate>> ChatTemplate::parse(std::string_view source) {
   if (source.size() > kMaxSourceBytes) {

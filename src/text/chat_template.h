@@ -23,6 +23,9 @@ struct RenderOptions {
   std::string eos_token;
 };
 
+// The options with the texts of this tokenizer's special tokens; empty where it has none.
+RenderOptions render_options(const Tokenizer& tokenizer);
+
 struct RenderedPrompt {
   std::string text;
   std::vector<UserSpan>

@@ -1,5 +1,7 @@
 #include "text/tokenizer.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/status.h"
 #include "text/bpe_merger.h"
@@ -24,7 +26,11 @@ absl::Status check_spans(std::string_view text, std::span<const UserSpan> spans)
 
 class ByteLevelBpeTokenizer final : public Tokenizer {
  public:
-  explicit ByteLevelBpeTokenizer(GgufVocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
+  explicit ByteLevelBpeTokenizer(GgufVocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {
+    for (const VocabularyToken& token : vocabulary_.tokens) {
+      longest_token_ = std::max({longest_token_, token.bytes.size(), token.text.size()});
+    }
+  }
 
   absl::StatusOr<std::vector<base::TokenId>> encode(
       std::string_view text, std::span<const UserSpan> user_spans) const override {
@@ -50,6 +56,7 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
   std::string_view token_text(base::TokenId token) const override { return entry(token).text; }
 
   int vocabulary_size() const override { return static_cast<int>(vocabulary_.tokens.size()); }
+  std::size_t longest_token() const override { return longest_token_; }
   std::optional<base::TokenId> bos() const override { return vocabulary_.bos; }
   std::optional<base::TokenId> eos() const override { return vocabulary_.eos; }
   bool adds_bos() const override { return vocabulary_.adds_bos; }
@@ -72,6 +79,7 @@ class ByteLevelBpeTokenizer final : public Tokenizer {
   }
 
   const GgufVocabulary vocabulary_;
+  std::size_t longest_token_ = 1;
 };
 
 }  // namespace

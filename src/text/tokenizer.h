@@ -45,6 +45,9 @@ class Tokenizer {
   virtual std::string_view token_text(base::TokenId token) const = 0;
 
   virtual int vocabulary_size() const = 0;
+  // Bytes of text that the longest token covers: a text of n bytes has at least n / longest_token()
+  // tokens.
+  virtual std::size_t longest_token() const = 0;
   virtual std::optional<base::TokenId> bos() const = 0;
   virtual std::optional<base::TokenId> eos() const = 0;
   // tokenizer.ggml.add_bos_token: a raw completion prompt starts with bos().

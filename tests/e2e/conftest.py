@@ -23,6 +23,7 @@ class Server:
 
     def __init__(self, model, *flags, env=None):
         self.log_lines = []
+        self.told_to_end = False
         self.process = subprocess.Popen(
             [BINARY, "serve", "--model", model, "--port", "0", *flags],
             stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
@@ -61,12 +62,14 @@ class Server:
             time.sleep(0.05)
         assert self.metric(name, **labels) == value
 
-    def terminate(self, signal_number=signal.SIGTERM):
-        self.process.send_signal(signal_number)
+    def terminate(self):
+        """SIGTERM, once: a second one would end the process at once."""
+        if not self.told_to_end:
+            self.told_to_end = True
+            self.process.send_signal(signal.SIGTERM)
 
     def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
+        self.terminate()
         rest = self.process.stderr.read()
         return self.process.wait(timeout=90), rest
 

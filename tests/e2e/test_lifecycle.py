@@ -68,10 +68,37 @@ def test_sigterm_drains_the_open_stream():
     while not chunks:
         time.sleep(0.01)
     server.terminate()
+    # The listener answers until the stream has ended: not ready, and no new work.
+    seen = set()
+    while reader.is_alive():
+        try:
+            seen.add(requests.get(server.url + "/ready", timeout=10).status_code)
+            refused = requests.post(server.url + "/v1/completions", json={"prompt": "x"}, timeout=10)
+            seen.add((refused.status_code, refused.json()["error"]["code"]))
+        except requests.ConnectionError:
+            break
+    assert seen <= {200, 503, (200, None), (503, "draining")} and 503 in seen and (503, "draining") in seen
     reader.join(timeout=60)
     code, log = server.stop()
     assert code == 0, log
     assert chunks[-1].choices[0].finish_reason == "length"
+
+
+def test_sigterm_while_loading_ends_the_process():
+    process = subprocess.Popen([BINARY, "serve", "--model", TINY_MODEL, "--port", "0"], stderr=subprocess.PIPE)
+    process.terminate()
+    process.stderr.read()
+    assert process.wait(timeout=60) in (0, -15)
+
+
+def test_a_chat_without_max_tokens_fits_a_small_cache():
+    server = Server(TINY_MODEL, "--max-model-len", "8192", "--kv-cache-memory-bytes", "1MiB")
+    try:
+        answer = server.client().chat.completions.create(
+            model="tiny_llama", messages=[{"role": "user", "content": "Hi"}], temperature=0)
+        assert answer.choices[0].finish_reason in ("stop", "length")
+    finally:
+        server.stop()
 
 
 def test_a_request_that_never_fits_is_refused_and_the_rest_served():

@@ -22,7 +22,6 @@ def test_chat_answers_with_usage(server):
     assert answer.choices[0].finish_reason in ("length", "stop")
     assert answer.usage.completion_tokens == 12
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + 12
-    assert answer.usage.prompt_tokens_details.cached_tokens >= 0
     assert answer._request_id
 
 

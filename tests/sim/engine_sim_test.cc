@@ -132,7 +132,7 @@ class Simulation {
   void end_somebody(void (engine::EngineCore::*how)(base::SequenceId)) {
     if (next_id_ == 0) return;
     const base::SequenceId id(pick(std::max<std::int64_t>(0, next_id_ - 30), next_id_));
-    if (core_.step_in_flight()) ++cancelled_in_flight_;
+    if (core_.step_in_flight() && clients_.contains(id)) ++cancelled_in_flight_;
     (core_.*how)(id);
     if (clients_.contains(id)) clients_[id].told_to_end = true;
   }
@@ -230,6 +230,10 @@ class Simulation {
       ASSERT_FALSE(client.told_to_end) << "lost: " << id.value();
     const engine::EngineStats stats = core_.stats();
     ASSERT_LE(stats.running, config_.scheduler.max_sequences);
+    ASSERT_LE(stats.preemptions, config_.scheduler.max_preemptions * next_id_)
+        << "the cap on preemptions";
+    ASSERT_GE(stats.recomputed_tokens, recomputed_) << "a counter went back";
+    recomputed_ = stats.recomputed_tokens;
     ASSERT_EQ(stats.kv.free + stats.kv.filling + stats.kv.ready + stats.kv.draining,
               config_.kv.resident_slots);
   }
@@ -264,6 +268,7 @@ class Simulation {
   std::int64_t next_id_ = 0;
   std::int64_t next_step_ = 0;
   std::int64_t cancelled_in_flight_ = 0;
+  std::int64_t recomputed_ = 0;
 };
 
 TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
@@ -292,7 +297,7 @@ TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
   // The interesting paths were really taken.
   EXPECT_GT(preemptions, 1000);
   EXPECT_GT(hits, 1000);
-  EXPECT_GT(cancelled_in_flight, 1000);
+  EXPECT_GT(cancelled_in_flight, 500);
 }
 
 }  // namespace

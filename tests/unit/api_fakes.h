@@ -24,6 +24,7 @@ class ByteTokenizer final : public text::Tokenizer {
   absl::StatusOr<std::vector<base::TokenId>> encode(
       std::string_view text, std::span<const text::UserSpan> spans) const override {
     user_bytes = 0;
+    encoded_bytes += text.size();
     for (const text::UserSpan& span : spans) user_bytes += span.end - span.begin;
     std::vector<base::TokenId> tokens;
     for (const char byte : text) tokens.push_back(static_cast<unsigned char>(byte));
@@ -34,12 +35,14 @@ class ByteTokenizer final : public text::Tokenizer {
     return token == 256 ? "<s>" : "</s>";
   }
   int vocabulary_size() const override { return 258; }
+  std::size_t longest_token() const override { return 1; }
   std::optional<base::TokenId> bos() const override { return 256; }
   std::optional<base::TokenId> eos() const override { return 257; }
   bool adds_bos() const override { return bos_ == Bos::kAdded; }
   const std::vector<base::TokenId>& end_tokens() const override { return end_tokens_; }
 
-  mutable std::atomic<std::size_t> user_bytes = 0;  // of the last call
+  mutable std::atomic<std::size_t> user_bytes = 0;     // of the last call
+  mutable std::atomic<std::size_t> encoded_bytes = 0;  // of all calls
 
  private:
   Bos bos_;

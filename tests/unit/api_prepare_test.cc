@@ -58,6 +58,11 @@ TEST_F(PrepareTest, SeedComesFromTheRequestOrFromEntropy) {
   EXPECT_EQ(accepted(Endpoint::kChat, std::string(kChat) + "}").sampling.seed, 77u);
   EXPECT_EQ(accepted(Endpoint::kChat, std::string(kChat) + R"(,"seed":null})").sampling.seed, 77u);
   EXPECT_EQ(accepted(Endpoint::kChat, std::string(kChat) + R"(,"seed":0})").sampling.seed, 0u);
+  // -1 is how vLLM's and llama.cpp's users say "random"; all 64 bits are seeds.
+  EXPECT_EQ(accepted(Endpoint::kChat, std::string(kChat) + R"(,"seed":-1})").sampling.seed, 77u);
+  EXPECT_EQ(accepted(Endpoint::kChat, std::string(kChat) + R"(,"seed":9223372036854775808})")
+                .sampling.seed,
+            std::uint64_t{1} << 63);
 }
 
 TEST_F(PrepareTest, CompletionDefaultsToSixteenTokensOrTheRoomThereIs) {
@@ -88,6 +93,24 @@ TEST_F(PrepareTest, PromptOverTheContextIsTold) {
     EXPECT_EQ(error.max_model_len, 40);
     EXPECT_NE(error.message.find("maximum context length is 40 tokens"), std::string::npos);
   }
+}
+
+TEST_F(PrepareTest, AHopelesslyLongPromptIsRefusedBeforeItIsTokenised) {
+  const std::string text(100'000, 'x');
+  EXPECT_NE(
+      refused(Endpoint::kCompletion, R"({"prompt":")" + text + "\"}").message.find("at least"),
+      std::string::npos);
+  EXPECT_EQ(
+      refused(Endpoint::kChat, R"({"messages":[{"role":"user","content":")" + text + "\"}]}").code,
+      "context_length_exceeded");
+  EXPECT_EQ(tokenizer_.encoded_bytes, 0u);
+}
+
+// The engine would refuse an answer that the cache cannot hold: without a wish it is what fits.
+TEST_F(PrepareTest, WithoutAWishTheAnswerFitsTheCacheToo) {
+  model_.kv_cache_tokens = 20;
+  const engine::Request request = accepted(Endpoint::kChat, std::string(kChat) + "}");
+  EXPECT_EQ(static_cast<std::int64_t>(request.prompt.size()) + request.sampling.max_tokens - 1, 20);
 }
 
 TEST_F(PrepareTest, ExplicitMaxTokensMustFit) {

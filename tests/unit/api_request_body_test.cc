@@ -145,7 +145,7 @@ TEST(RequestBody, BadValuesNameTheirField) {
       {R"("top_k":-2)", "top_k"},
       {R"("top_k":1.5)", "top_k"},
       {R"("seed":1.5)", "seed"},
-      {R"("seed":18446744073709551615)", "seed"},
+      {R"("seed":"7")", "seed"},
       {R"("seed":1e300)", "seed"},
       {R"("max_tokens":0)", "max_tokens"},
       {R"("max_tokens":-1)", "max_tokens"},

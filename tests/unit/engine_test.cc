@@ -1,0 +1,255 @@
+// The engine's threads and messages around a fake executor: admission, failure, stop, hang,
+// shutdown.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace hisparse::engine {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kPatience = 30s;
+
+// Runs each step on its own thread: every sampled token is 7. Steps wait while the gate is shut.
+class FakeExecutor final : public StepExecutor {
+ public:
+  ~FakeExecutor() override {
+    if (thread_.joinable()) thread_.join();
+  }
+  void set_done(StepDone done) override { done_ = std::move(done); }
+  void submit(std::shared_ptr<const sched::StepPlan> plan) override {
+    if (thread_.joinable()) thread_.join();
+    thread_ = std::thread([this, plan] { run(*plan); });
+  }
+  base::Ledger allocated() const override { return {}; }
+
+  void shut() {
+    std::lock_guard lock(mutex_);
+    open_ = false;
+  }
+  void open() {
+    {
+      std::lock_guard lock(mutex_);
+      open_ = true;
+    }
+    opened_.notify_all();
+  }
+  void fail_next() {
+    std::lock_guard lock(mutex_);
+    fail_ = true;
+  }
+
+ private:
+  void run(const sched::StepPlan& plan) {
+    StepResult result;
+    result.id = plan.id;
+    {
+      std::unique_lock lock(mutex_);
+      opened_.wait(lock, [&] { return open_; });
+      if (fail_) result.status = absl::InternalError("the device is gone");
+    }
+    if (result.status.ok()) result.tokens.assign(plan.samples.size(), 7);
+    done_(std::move(result));
+  }
+
+  StepDone done_;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = true;
+  bool fail_ = false;
+};
+
+class EngineThreads : public testing::Test {
+ protected:
+  void start(std::int32_t max_live = 8) {
+    EngineConfig config;
+    config.core.scheduler = {.max_batched_tokens = 64, .max_sequences = 4, .max_preemptions = 2};
+    config.core.kv = {
+        .page_tokens = 4, .resident_slots = 64, .prefix_caching = kv::PrefixCaching::kOn};
+    config.core.max_model_len = 200;
+    config.core.vocabulary = 50;
+    config.max_live_requests = max_live;
+    config.output_capacity_bytes = 64;
+    config.hang_limit = 50ms;
+    auto executor = std::make_unique<FakeExecutor>();
+    executor_ = executor.get();
+    engine_ = std::make_unique<Engine>(config, std::move(executor),
+                                       [](base::TokenId) { return std::string("seven "); });
+  }
+
+  static Request request(std::int32_t max_tokens) {
+    Request request;
+    request.prompt = {1, 2, 3};
+    request.sampling.max_tokens = max_tokens;
+    return request;
+  }
+
+  RequestHandle submit(std::int32_t max_tokens) {
+    auto handle = engine_->submit(request(max_tokens), nullptr);
+    EXPECT_TRUE(handle.ok()) << handle.status();
+    return std::move(*handle);
+  }
+
+  // Reads to the end; the text in `text`.
+  static Finish finish_of(const RequestHandle& handle, std::string* text = nullptr) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (std::chrono::steady_clock::now() < deadline) {
+      std::optional<OutputChunk> chunk = handle.output().wait_take(100ms);
+      if (!chunk) continue;
+      if (text != nullptr) *text += chunk->text;
+      if (chunk->finish) return *chunk->finish;
+    }
+    ADD_FAILURE() << "no finish";
+    return {};
+  }
+
+  template <typename Condition>
+  static bool eventually(Condition condition) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(1ms);
+    }
+    return true;
+  }
+
+  FakeExecutor* executor_ = nullptr;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(EngineThreads, ServesTextToTheLimit) {
+  start();
+  std::string text;
+  const RequestHandle handle = submit(3);
+  EXPECT_EQ(finish_of(handle, &text).reason, FinishReason::kLength);
+  EXPECT_EQ(text, "seven seven seven ");
+}
+
+TEST_F(EngineThreads, OneRequestTooManyIsResourceExhaustedUntilOneEnds) {
+  start(2);
+  executor_->shut();
+  RequestHandle first = submit(1);
+  RequestHandle second = submit(1);
+  EXPECT_EQ(engine_->submit(request(1), nullptr).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  executor_->open();
+  finish_of(first);
+  finish_of(second);
+  EXPECT_TRUE(eventually([&] { return engine_->submit(request(1), nullptr).ok(); }));
+  EXPECT_TRUE(eventually([&] { return engine_->stats()->rejected_queue_full >= 1; }));
+}
+
+TEST_F(EngineThreads, AFailedStepEndsEverybodyAndRefusesNewRequests) {
+  start();
+  executor_->shut();
+  executor_->fail_next();
+  const RequestHandle running = submit(5);
+  const RequestHandle waiting = submit(5);
+  executor_->open();
+  for (const RequestHandle* handle : {&running, &waiting}) {
+    const Finish finish = finish_of(*handle);
+    EXPECT_EQ(finish.reason, FinishReason::kError);
+    EXPECT_FALSE(finish.status.ok());
+  }
+  EXPECT_EQ(engine_->lifecycle(), Lifecycle::kFailed);
+  EXPECT_EQ(engine_->submit(request(1), nullptr).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EngineThreads, AStepThatTakesTooLongIsNoProgress) {
+  start();
+  EXPECT_TRUE(engine_->making_progress());
+  executor_->shut();
+  const RequestHandle handle = submit(1);
+  EXPECT_TRUE(eventually([&] { return !engine_->making_progress(); }));
+  executor_->open();
+  finish_of(handle);
+  EXPECT_TRUE(eventually([&] { return engine_->making_progress(); }));
+}
+
+TEST_F(EngineThreads, ADroppedHandleEndsItsRequestWhileAStepIsInFlight) {
+  start();
+  executor_->shut();
+  { const RequestHandle dropped = submit(100); }
+  executor_->open();
+  EXPECT_TRUE(eventually([&] {
+    const auto stats = engine_->stats();
+    return stats->running + stats->waiting == 0 && stats->kv.referenced == 0 &&
+           stats->finished[static_cast<std::size_t>(FinishReason::kAbort)] == 1;
+  }));
+}
+
+// More dropped handles than the inbox has places, all while the engine thread waits for the
+// executor's gate.
+TEST_F(EngineThreads, ThousandsOfHandlesDroppedLateAreNoOverflow) {
+  start(1);
+  std::vector<RequestHandle> finished;
+  for (int i = 0; i < 3000; ++i) {
+    std::optional<RequestHandle> handle;
+    ASSERT_TRUE(eventually([&] {
+      auto submitted = engine_->submit(request(1), nullptr);
+      if (submitted.ok()) handle = std::move(*submitted);
+      return submitted.ok();
+    }));
+    finish_of(*handle);
+    finished.push_back(std::move(*handle));
+  }
+  executor_->shut();
+  finished.clear();
+  executor_->open();
+  const RequestHandle last = submit(1);
+  EXPECT_EQ(finish_of(last).reason, FinishReason::kLength);
+}
+
+TEST_F(EngineThreads, AStopStringIsCountedAsStop) {
+  start();
+  for (int i = 0; i < 50; ++i) {
+    Request stopped = request(100);
+    stopped.sampling.stop = {"seven s"};
+    auto handle = engine_->submit(std::move(stopped), nullptr);
+    ASSERT_TRUE(handle.ok());
+    std::string text;
+    const Finish finish = finish_of(*handle, &text);
+    EXPECT_EQ(finish.reason, FinishReason::kStop);
+    EXPECT_EQ(finish.stop_string, "seven s");
+    EXPECT_EQ(text, "");
+  }
+  EXPECT_TRUE(eventually([&] {
+    return engine_->stats()->finished[static_cast<std::size_t>(FinishReason::kStop)] == 50;
+  }));
+  EXPECT_EQ(engine_->stats()->finished[static_cast<std::size_t>(FinishReason::kAbort)], 0);
+}
+
+TEST_F(EngineThreads, AClientThatDoesNotReadIsCancelled) {
+  start();
+  const RequestHandle handle = submit(150);
+  EXPECT_TRUE(eventually([&] {
+    return engine_->stats()->finished[static_cast<std::size_t>(FinishReason::kAbort)] == 1;
+  }));
+  std::string text;
+  EXPECT_EQ(finish_of(handle, &text).reason, FinishReason::kError);
+  EXPECT_LE(text.size(), 64u);
+}
+
+TEST_F(EngineThreads, TheEndOfTheEngineWaitsForTheStepInFlight) {
+  start();
+  executor_->shut();
+  { const RequestHandle dropped = submit(100); }
+  std::thread opener([executor = executor_] {
+    std::this_thread::sleep_for(20ms);
+    executor->open();
+  });
+  engine_.reset();
+  opener.join();
+}
+
+}  // namespace
+}  // namespace hisparse::engine
