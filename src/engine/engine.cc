@@ -128,8 +128,10 @@ void Engine::turn(std::optional<Message> message) {
     last_progress_ = clock_.now();
     executor_->submit(std::make_shared<const sched::StepPlan>(std::move(*plan)));
   }
-  output_->deliver(core_.take_events());
+  // A client that has seen its request end may send the next one at once: its place must be free.
+  std::vector<TokenEvent> events = core_.take_events();
   publish();
+  output_->deliver(std::move(events));
 }
 
 void Engine::handle(Message message) {
