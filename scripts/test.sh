@@ -49,7 +49,7 @@ build_preset() { configure "$1" && shift_preset "$@"; }
 shift_preset() { local preset=$1; shift; ninja -C "build/$preset" "$@"; }
 
 run build-release build_preset release
-run unit-tests ctest --test-dir build/release --output-on-failure
+run unit-tests ctest --test-dir build/release --parallel "$(nproc)" --output-on-failure
 
 client=build/client-venv
 if $quick; then
@@ -66,7 +66,7 @@ if ! $quick; then
   run mutants scripts/check_mutants.sh build/mutants
   # The sanitizers run where memory and threads are: parsers, kernels, controller, engine, server.
   run build-asan build_preset asan asan_tests fuzzers
-  run tests-asan ctest --test-dir build/asan --output-on-failure -L asan
+  run tests-asan ctest --test-dir build/asan --parallel "$(nproc)" --output-on-failure -L asan
   for target in build/asan/tests/fuzz/*_fuzz; do
     name=$(basename "$target")
     corpus=build/asan/corpus/$name
@@ -75,7 +75,7 @@ if ! $quick; then
       -artifact_prefix="$corpus/" "$corpus" "tests/fuzz/corpus/$name"
   done
   run build-tsan build_preset tsan tsan_tests
-  run tests-tsan ctest --test-dir build/tsan --output-on-failure -L tsan
+  run tests-tsan ctest --test-dir build/tsan --parallel "$(nproc)" --output-on-failure -L tsan
 fi
 
 [ ${#failures[@]} -eq 0 ] || printf 'failed: %s\n' "${failures[*]}"
