@@ -18,9 +18,37 @@ using namespace std::chrono_literals;
 
 constexpr auto kPatience = 30s;
 
+// What the test and the executor share: it outlives both.
+class Gate {
+ public:
+  void shut() { set(false, false); }
+  void open() { set(true, false); }
+  void open_to_failure() { set(true, true); }
+  // Waits until it is open; whether the step succeeds.
+  bool pass() {
+    std::unique_lock lock(mutex_);
+    opened_.wait(lock, [&] { return open_; });
+    return !failing_;
+  }
+
+ private:
+  void set(bool open, bool failing) {
+    std::lock_guard lock(mutex_);
+    open_ = open;
+    failing_ = failing;
+    opened_.notify_all();
+  }
+
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool open_ = true;
+  bool failing_ = false;
+};
+
 // Runs each step on its own thread: every sampled token is 7. Steps wait while the gate is shut.
 class FakeExecutor final : public StepExecutor {
  public:
+  explicit FakeExecutor(std::shared_ptr<Gate> gate) : gate_(std::move(gate)) {}
   ~FakeExecutor() override {
     if (thread_.joinable()) thread_.join();
   }
@@ -31,41 +59,21 @@ class FakeExecutor final : public StepExecutor {
   }
   base::Ledger allocated() const override { return {}; }
 
-  void shut() {
-    std::lock_guard lock(mutex_);
-    open_ = false;
-  }
-  void open() {
-    {
-      std::lock_guard lock(mutex_);
-      open_ = true;
-    }
-    opened_.notify_all();
-  }
-  void fail_next() {
-    std::lock_guard lock(mutex_);
-    fail_ = true;
-  }
-
  private:
   void run(const sched::StepPlan& plan) {
     StepResult result;
     result.id = plan.id;
-    {
-      std::unique_lock lock(mutex_);
-      opened_.wait(lock, [&] { return open_; });
-      if (fail_) result.status = absl::InternalError("the device is gone");
+    if (gate_->pass()) {
+      result.tokens.assign(plan.samples.size(), 7);
+    } else {
+      result.status = absl::InternalError("the device is gone");
     }
-    if (result.status.ok()) result.tokens.assign(plan.samples.size(), 7);
     done_(std::move(result));
   }
 
+  std::shared_ptr<Gate> gate_;
   StepDone done_;
   std::thread thread_;
-  std::mutex mutex_;
-  std::condition_variable opened_;
-  bool open_ = true;
-  bool fail_ = false;
 };
 
 class EngineThreads : public testing::Test {
@@ -80,9 +88,7 @@ class EngineThreads : public testing::Test {
     config.max_live_requests = max_live;
     config.output_capacity_bytes = 64;
     config.hang_limit = 50ms;
-    auto executor = std::make_unique<FakeExecutor>();
-    executor_ = executor.get();
-    engine_ = std::make_unique<Engine>(config, std::move(executor),
+    engine_ = std::make_unique<Engine>(config, std::make_unique<FakeExecutor>(gate_),
                                        [](base::TokenId) { return std::string("seven "); });
   }
 
@@ -122,7 +128,7 @@ class EngineThreads : public testing::Test {
     return true;
   }
 
-  FakeExecutor* executor_ = nullptr;
+  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();
   std::unique_ptr<Engine> engine_;
 };
 
@@ -136,12 +142,12 @@ TEST_F(EngineThreads, ServesTextToTheLimit) {
 
 TEST_F(EngineThreads, OneRequestTooManyIsResourceExhaustedUntilOneEnds) {
   start(2);
-  executor_->shut();
+  gate_->shut();
   RequestHandle first = submit(1);
   RequestHandle second = submit(1);
   EXPECT_EQ(engine_->submit(request(1), nullptr).status().code(),
             absl::StatusCode::kResourceExhausted);
-  executor_->open();
+  gate_->open();
   finish_of(first);
   finish_of(second);
   EXPECT_TRUE(eventually([&] { return engine_->submit(request(1), nullptr).ok(); }));
@@ -150,11 +156,10 @@ TEST_F(EngineThreads, OneRequestTooManyIsResourceExhaustedUntilOneEnds) {
 
 TEST_F(EngineThreads, AFailedStepEndsEverybodyAndRefusesNewRequests) {
   start();
-  executor_->shut();
-  executor_->fail_next();
+  gate_->shut();
   const RequestHandle running = submit(5);
   const RequestHandle waiting = submit(5);
-  executor_->open();
+  gate_->open_to_failure();
   for (const RequestHandle* handle : {&running, &waiting}) {
     const Finish finish = finish_of(*handle);
     EXPECT_EQ(finish.reason, FinishReason::kError);
@@ -167,19 +172,19 @@ TEST_F(EngineThreads, AFailedStepEndsEverybodyAndRefusesNewRequests) {
 TEST_F(EngineThreads, AStepThatTakesTooLongIsNoProgress) {
   start();
   EXPECT_TRUE(engine_->making_progress());
-  executor_->shut();
+  gate_->shut();
   const RequestHandle handle = submit(1);
   EXPECT_TRUE(eventually([&] { return !engine_->making_progress(); }));
-  executor_->open();
+  gate_->open();
   finish_of(handle);
   EXPECT_TRUE(eventually([&] { return engine_->making_progress(); }));
 }
 
 TEST_F(EngineThreads, ADroppedHandleEndsItsRequestWhileAStepIsInFlight) {
   start();
-  executor_->shut();
+  gate_->shut();
   { const RequestHandle dropped = submit(100); }
-  executor_->open();
+  gate_->open();
   EXPECT_TRUE(eventually([&] {
     const auto stats = engine_->stats();
     return stats->running + stats->waiting == 0 && stats->kv.referenced == 0 &&
@@ -202,9 +207,9 @@ TEST_F(EngineThreads, ThousandsOfHandlesDroppedLateAreNoOverflow) {
     finish_of(*handle);
     finished.push_back(std::move(*handle));
   }
-  executor_->shut();
+  gate_->shut();
   finished.clear();
-  executor_->open();
+  gate_->open();
   const RequestHandle last = submit(1);
   EXPECT_EQ(finish_of(last).reason, FinishReason::kLength);
 }
@@ -246,11 +251,14 @@ TEST_F(EngineThreads, AClientThatDoesNotReadIsCancelled) {
 
 TEST_F(EngineThreads, TheEndOfTheEngineWaitsForTheStepInFlight) {
   start();
-  executor_->shut();
-  { const RequestHandle dropped = submit(100); }
-  std::thread opener([executor = executor_] {
+  gate_->shut();
+  {
+    const RequestHandle dropped = submit(100);
+    ASSERT_TRUE(eventually([&] { return engine_->stats()->steps == 1; }));
+  }
+  std::thread opener([gate = gate_] {
     std::this_thread::sleep_for(20ms);
-    executor->open();
+    gate->open();
   });
   engine_.reset();
   opener.join();
