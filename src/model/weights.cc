@@ -262,6 +262,7 @@ absl::StatusOr<ModelWeights> Loader::load(const LoadProgress& progress) {
     HS_ASSIGN_OR_RETURN(weights.head,
                         load_rows(names_.head(), spec_.vocabulary, first_token, shard_.vocabulary));
   }
+  HS_RETURN_IF_ERROR(refuse_unread_tensors());
   return weights;
 }
 

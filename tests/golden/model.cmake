@@ -12,3 +12,6 @@ hisparse_test(engine_contract_test
   SRCS engine_contract_test.cc
   DEPS hisparse_test_support hisparse_engine
   LABELS asan tsan)
+hisparse_test(weights_test
+  SRCS weights_test.cc
+  DEPS hisparse_test_support)
