@@ -229,9 +229,7 @@ absl::Status bench(const config::BenchSettings& settings) {
     if (planned.ok()) points = std::move(*planned);
     return planned.status();
   };
-  // Random prompts make a model say anything: half characters and control tokens, which would show
-  // only with a later token. Here each token is one character, so that each has its own arrival.
-  load.token_bytes = [](base::TokenId) { return std::string("."); };
+  load.token_bytes = show_token;
   HS_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, load_model(settings.engine, load));
   HS_ASSIGN_OR_RETURN(BenchReport report, begin_report(settings, *model, points));
   warn_where_decode_is_hidden(points, settings);

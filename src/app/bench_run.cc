@@ -64,18 +64,33 @@ engine::Request make_request(const Batch& batch, std::size_t index) {
   return request;
 }
 
-// Notes the tokens that are new in the chunk, which arrived and was taken at these times.
-void note_tokens(const engine::OutputChunk& chunk, base::Nanoseconds arrived,
-                 base::Nanoseconds taken, RequestTimes& request, std::int64_t& merged_tokens) {
-  const auto known = static_cast<std::int64_t>(request.tokens.size());
-  for (std::int64_t i = known; i < chunk.usage.completion_tokens; ++i) {
-    request.tokens.push_back(i == known ? arrived : taken);
+// A chunk and when it arrived and was taken.
+struct TimedChunk {
+  engine::OutputChunk chunk;
+  base::Nanoseconds arrived;
+  base::Nanoseconds taken;
+};
+
+// Notes the tokens that are new in the chunk.
+absl::Status note_tokens(const TimedChunk& timed, RequestTimes& request,
+                         std::int64_t& merged_tokens) {
+  const std::size_t known = request.tokens.size();
+  const auto all = static_cast<std::size_t>(timed.chunk.usage.completion_tokens);
+  if (known + timed.chunk.text.size() != all) {
+    return absl::InternalError("a token was not shown, and its arrival is not known");
+  }
+  for (std::size_t i = known; i < all; ++i) {
+    request.tokens.push_back(i == known ? timed.arrived : timed.taken);
     if (i > known) ++merged_tokens;
   }
+  return absl::OkStatus();
 }
 
-absl::Status check_end(const engine::Finish& finish, std::size_t tokens, std::int32_t output_len) {
+// `noted`: of the request's last chunk. Why the engine gave up says more than what is missing then.
+absl::Status check_end(const engine::Finish& finish, std::size_t tokens, std::int32_t output_len,
+                       const absl::Status& noted) {
   if (finish.reason == engine::FinishReason::kError) return finish.status;
+  if (!noted.ok()) return noted;
   if (finish.reason == engine::FinishReason::kLength &&
       tokens == static_cast<std::size_t>(output_len)) {
     return absl::OkStatus();
@@ -105,6 +120,8 @@ absl::StatusOr<std::vector<engine::RequestHandle>> submit_all(
 
 }  // namespace
 
+std::string show_token(base::TokenId) { return "."; }
+
 absl::StatusOr<RunTimes> run_batch(engine::Frontend& frontend, const Batch& batch,
                                    const RunControl& control) {
   constexpr auto kPatience = std::chrono::milliseconds(100);
@@ -123,13 +140,16 @@ absl::StatusOr<RunTimes> run_batch(engine::Frontend& frontend, const Batch& batc
       RequestTimes& request = times.requests[arrival.request];
       // Read before the chunk is taken, so that it cannot lie behind the next arrival.
       const base::Nanoseconds taken = control.clock.now();
-      const std::optional<engine::OutputChunk> chunk = handles[arrival.request].output().take();
+      std::optional<engine::OutputChunk> chunk = handles[arrival.request].output().take();
       HS_CHECK(chunk.has_value());
-      note_tokens(*chunk, arrival.time, taken, request, times.merged_tokens);
-      if (!chunk->finish) continue;
-      --open;
-      const absl::Status end = check_end(*chunk->finish, request.tokens.size(), batch.output_len);
-      if (!end.ok()) return name_request(end, arrival.request, count);
+      const TimedChunk timed = {
+          .chunk = std::move(*chunk), .arrived = arrival.time, .taken = taken};
+      absl::Status status = note_tokens(timed, request, times.merged_tokens);
+      if (timed.chunk.finish) {
+        --open;
+        status = check_end(*timed.chunk.finish, request.tokens.size(), batch.output_len, status);
+      }
+      if (!status.ok()) return name_request(status, arrival.request, count);
     }
   }
   return times;

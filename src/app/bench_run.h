@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,8 +27,12 @@ struct RunControl {
   std::function<void(const RunTimes&)> progress;  // called now and then, with what came so far
 };
 
-// Runs the batch to its end; calling thread. The engine must show every token (non-empty
-// token_bytes), or a token is seen only with its successor.
+// What the engine must show of a token (engine::TokenBytes) when it is measured: one character.
+// Random prompts make a model say anything, half characters and control tokens among it, whose
+// arrival would show only with a later token.
+std::string show_token(base::TokenId token);
+
+// Runs the batch to its end; calling thread. The engine shows tokens by show_token.
 //
 // A token's arrival is the time at which the output thread says that the request's channel has
 // something to take: a client would see the token then. Where tokens are merged, because this
@@ -36,7 +41,7 @@ struct RunControl {
 // `merged_tokens`.
 //
 // Cancelled: stop() said so, and the requests have been cancelled. Another error names the request
-// that was refused, failed, or did not give its tokens.
+// that was refused, failed, did not give its tokens, or did not show each of them.
 absl::StatusOr<RunTimes> run_batch(engine::Frontend& frontend, const Batch& batch,
                                    const RunControl& control);
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -36,7 +37,7 @@ class ScriptedFrontend final : public engine::Frontend {
   // The request has so many tokens now.
   void push(std::size_t request, std::int32_t tokens) {
     engine::OutputChunk chunk;
-    chunk.text = ".";
+    for (std::int32_t& known = shown[request]; known < tokens; ++known) chunk.text += show_token(7);
     chunk.usage.completion_tokens = tokens;
     EXPECT_TRUE(channels[request]->push(std::move(chunk)));
   }
@@ -53,6 +54,7 @@ class ScriptedFrontend final : public engine::Frontend {
 
   std::vector<engine::Request> requests;
   std::vector<std::shared_ptr<engine::OutputChannel>> channels;
+  std::map<std::size_t, std::int32_t> shown;  // tokens by request
   std::size_t refuse_from = 100;
   int cancelled = 0;
 };
@@ -150,7 +152,7 @@ TEST_F(BenchRun, RequestsAreGreedyAndGoOnPastEndTokens) {
 TEST_F(BenchRun, AFailedRequestIsNamed) {
   const auto times = run(2, {[&] {
                            frontend.push(1, 1);
-                           frontend.finish(1, 1, engine::FinishReason::kError,
+                           frontend.finish(1, 2, engine::FinishReason::kError,
                                            absl::InternalError("the device is gone"));
                          }});
   EXPECT_EQ(times.status().code(), absl::StatusCode::kInternal);
@@ -166,11 +168,20 @@ TEST_F(BenchRun, ARequestThatEndsEarlyIsAFailure) {
   EXPECT_THAT(std::string(stopped.status().message()),
               HasSubstr("request 1 of 1: ended by stop after 1 of 3 tokens"));
   frontend.channels.clear();
+  frontend.shown.clear();
   const auto short_of_one = run(1, {[&] {
                                   frontend.push(0, 2);
                                   frontend.finish(0, 2);
                                 }});
   EXPECT_THAT(std::string(short_of_one.status().message()), HasSubstr("after 2 of 3 tokens"));
+}
+
+TEST_F(BenchRun, ATokenThatWasNotShownHasNoArrivalAndIsAFailure) {
+  const auto times = run(1, {[&] {
+                           frontend.push(0, 1);
+                           frontend.finish(0, kOutputLen);
+                         }});
+  EXPECT_THAT(std::string(times.status().message()), HasSubstr("a token was not shown"));
 }
 
 TEST_F(BenchRun, ARefusedRequestIsNamedAndTheOthersAreCancelled) {
