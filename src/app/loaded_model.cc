@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/status.h"
@@ -33,15 +34,27 @@ absl::Status load_text(LoadedModel& model) {
   return absl::OkStatus();
 }
 
+std::string_view describe(device::Compute compute) {
+  switch (compute) {
+    case device::Compute::kF32:
+      return "weights and products f32";
+    case device::Compute::kBF16:
+      return "weights and products bf16";
+    case device::Compute::kInt8:
+      return "quantised weights as stored, activations int8 with a scale for each 32 values of a "
+             "row";
+  }
+  return "";
+}
+
 void log_plan(const engine::LaunchPlan& plan) {
   const engine::WorkerOptions& worker = plan.worker;
   spdlog::info(
       "model: {} with {:.1f} M parameters, {} layers, {} heads, {} KV heads of {}, vocabulary {}",
       plan.spec.architecture, static_cast<double>(plan.spec.parameters()) / 1e6, plan.spec.layers,
       plan.spec.heads, plan.spec.kv_heads, plan.spec.head_dim, plan.spec.vocabulary);
-  spdlog::info("numerics: weights and products {}, KV rows {}, {} rank(s), {} thread(s)",
-               base::name_of(worker.model.compute), base::name_of(worker.model.kv_dtype),
-               plan.ranks, plan.threads);
+  spdlog::info("numerics: {}, KV rows {}, {} rank(s), {} thread(s)", describe(worker.model.compute),
+               base::name_of(worker.model.kv_dtype), plan.ranks, plan.threads);
   spdlog::info("KV cache: {} pages of {} tokens ({} tokens in all), at most {} tokens a request",
                worker.resident_slots, worker.page_tokens, engine::kv_cache_tokens(plan),
                plan.max_model_len);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -69,13 +70,39 @@ struct Event {
   std::uint64_t ticket = 0;
 };
 
-// A matrix [rows, cols] (out, in) as the loader sees it. read_row dequantises one row to
-// `out[cols]`; it may be called from several threads at once and must not fail (the reader has
-// checked the file).
-struct HostMatrix {
+// How products are computed. kInt8: quantised matrices keep their stored values and meet int8
+// activations (LinearParams); the others are as for kBF16.
+enum class Compute : std::uint8_t { kF32, kBF16, kInt8 };
+
+constexpr std::string_view name_of(Compute compute) {
+  switch (compute) {
+    case Compute::kF32:
+      return "f32";
+    case Compute::kBF16:
+      return "bf16";
+    case Compute::kInt8:
+      return "int8";
+  }
+  return "unknown";
+}
+
+// The size of a matrix [rows, cols] (out, in), and how it is stored: what its prepared size follows
+// from.
+struct MatrixShape {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
+  // A quantised type only if whole blocks can be read (read_blocks below).
+  base::DType stored = base::DType::kF32;
+};
+
+// A matrix as the loader sees it. Both functions may be called from several threads at once and
+// must not fail (the reader has checked the file).
+struct HostMatrix {
+  MatrixShape shape;
+  // Dequantises one row to `out[cols]`.
   std::function<void(std::int64_t row, std::span<float> out)> read_row;
+  // The stored blocks of one row; needed where `shape.stored` is quantised.
+  std::function<std::span<const std::byte>(std::int64_t row)> read_blocks;
 };
 
 // A weight matrix in the device's own layout: packed panels on the CPU, a tensor on CUDA. Opaque.
@@ -130,19 +157,16 @@ class Device {
   virtual void enqueue_host(std::function<void()> work, Stream& stream) = 0;
 
   // --- weights ---
-  // Copies and converts the matrix into the device's layout; multiplies in `compute` (kF32 or
-  // kBF16).
+  // Copies and converts the matrix into the device's layout.
   virtual absl::StatusOr<std::unique_ptr<Weight>> prepare_weight(const HostMatrix& matrix,
-                                                                 base::DType compute) = 0;
+                                                                 Compute compute) = 0;
 
   // --- operators (operators.h) ---
   virtual void embed(const EmbedParams& params, Stream& stream) = 0;
-  virtual void rms_norm(const RmsNormParams& params, Stream& stream) = 0;
   virtual void linear(const LinearParams& params, Stream& stream) = 0;
   virtual void rope_angles(const RopeAnglesParams& params, Stream& stream) = 0;
   virtual void rope_and_store(const RopeAndStoreParams& params, Stream& stream) = 0;
   virtual void paged_attention(const PagedAttentionParams& params, Stream& stream) = 0;
-  virtual void silu_mul(const SiluMulParams& params, Stream& stream) = 0;
   virtual void add(const AddParams& params, Stream& stream) = 0;
   virtual void gather_rows(const GatherRowsParams& params, Stream& stream) = 0;
   virtual void copy_columns(const CopyColumnsParams& params, Stream& stream) = 0;

@@ -6,6 +6,7 @@
 // only, never on `rows`, on the other rows, on page size or addresses, or on the number of threads.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/dtype.h"
@@ -27,23 +28,35 @@ struct EmbedParams {
   base::TokenId first_token = 0;
 };
 
-// out = weight * in / sqrt(mean(in^2) + epsilon), statistics in f32 in one fixed order.
-struct RmsNormParams {
-  DevicePtr<const float> in;      // [rows, width]
-  DevicePtr<const float> weight;  // [width]
-  DevicePtr<float> out;           // [rows, width]; may be `in`
-  std::int64_t rows = 0;
-  std::int64_t width = 0;
-  float epsilon = 0.0f;
+// What a linear operator makes of its input before the products.
+//   kPlain    in
+//   kRmsNorm  operand * in / sqrt(mean(in^2) + epsilon), statistics in f32 in one fixed order
+//   kSiluMul  silu(in) * operand
+enum class LinearInput : std::uint8_t { kPlain, kRmsNorm, kSiluMul };
+
+// kAdd: the products are added to what `out` holds (a residual), each in one addition.
+enum class LinearResult : std::uint8_t { kStore, kAdd };
+
+struct LinearProduct {
+  const Weight* weight = nullptr;  // [n, k]
+  DevicePtr<float> out;            // [rows, n]; not `in` or `operand`
 };
 
-// out = in * weight^T. Every output is one sum over K in rising order, whatever the number of rows.
-// A bf16 weight rounds its input to bf16 first (to nearest, ties to even) and accumulates in f32.
+inline constexpr int kMaxProducts = 3;
+
+// out = input * weight^T for one to kMaxProducts weights of equal k that share their input (q, k
+// and v; gate and up). Every output is one f32 sum over K in rising order, whatever the number of
+// rows. A bf16 weight rounds its input to bf16 first (to nearest, ties to even). A quantised weight
+// quantises it to int8, with one scale for each 32 values of a row; its sum goes over these groups,
+// within which it is an exact integer.
 struct LinearParams {
-  const Weight* weight = nullptr;  // [n, k]
-  DevicePtr<const float> in;       // [rows, k]
-  DevicePtr<float> out;            // [rows, n]; not `in`
+  std::array<LinearProduct, kMaxProducts> products;  // those in front that have a weight
+  DevicePtr<const float> in;                         // [rows, k]
+  DevicePtr<const float> operand;                    // kRmsNorm: [k]; kSiluMul: [rows, k]
   std::int64_t rows = 0;
+  float epsilon = 0.0f;  // kRmsNorm
+  LinearInput input = LinearInput::kPlain;
+  LinearResult result = LinearResult::kStore;
 };
 
 // cos_sin[r, i] = {cos, sin}(positions[r] * inverse_frequencies[i]), computed in double, rounded
@@ -108,14 +121,6 @@ struct PagedAttentionParams {
   float scale = 0.0f;  // head_dim^-0.5
   std::uint64_t wait_ticket =
       0;  // the pages may be read only after this event's ticket (restores); 0: at once
-};
-
-// out = silu(gate) * up.
-struct SiluMulParams {
-  DevicePtr<const float> gate;  // [count]
-  DevicePtr<const float> up;    // [count]
-  DevicePtr<float> out;         // [count]; may be `gate`
-  std::int64_t count = 0;
 };
 
 // accumulator += addend.

@@ -15,9 +15,10 @@ namespace {
 
 using base::DType;
 using config::DTypeChoice;
+using device::Compute;
 
 // Part of every key of cached pages. Raise it when a change alters the bits of a KV row.
-constexpr const char* kNumericsVersion = "1";
+constexpr const char* kNumericsVersion = "2";
 // Share of the free memory that start-up may take in all, and that the KV cache takes when its size
 // is not given.
 constexpr double kUsableMemory = 0.95;
@@ -26,23 +27,38 @@ constexpr double kDefaultKvShare = 0.4;
 constexpr std::int64_t kMaxSlabBytes = std::int64_t{1} << 50;
 
 // Matrices decide: norms are f32 in most files.
-bool holds_f32_matrices(const format::Checkpoint& checkpoint) {
+Compute automatic_compute(const format::Checkpoint& checkpoint) {
+  bool all_f32 = true;
   for (const format::TensorView& tensor : checkpoint.tensors()) {
-    if (tensor.shape.size() == 2 && tensor.dtype != DType::kF32) return false;
+    if (tensor.shape.size() != 2) continue;
+    if (base::block_shape(tensor.dtype).values > 1) return Compute::kInt8;
+    all_f32 = all_f32 && tensor.dtype == DType::kF32;
   }
-  return true;
+  return all_f32 ? Compute::kF32 : Compute::kBF16;
 }
 
-DType resolve(DTypeChoice choice, DType automatic) {
+Compute resolve_compute(DTypeChoice choice, const format::Checkpoint& checkpoint) {
+  switch (choice) {
+    case DTypeChoice::kF32:
+      return Compute::kF32;
+    case DTypeChoice::kBF16:
+      return Compute::kBF16;
+    case DTypeChoice::kAuto:
+      return automatic_compute(checkpoint);
+  }
+  return Compute::kF32;
+}
+
+DType resolve_kv_dtype(DTypeChoice choice, Compute compute) {
   switch (choice) {
     case DTypeChoice::kF32:
       return DType::kF32;
     case DTypeChoice::kBF16:
       return DType::kBF16;
     case DTypeChoice::kAuto:
-      return automatic;
+      return compute == Compute::kF32 ? DType::kF32 : DType::kBF16;
   }
-  return automatic;
+  return DType::kF32;
 }
 
 absl::StatusOr<std::int64_t> resolve_max_model_len(const config::EngineSettings& settings,
@@ -83,11 +99,13 @@ absl::StatusOr<std::int32_t> resolve_slots(const config::EngineSettings& setting
   return static_cast<std::int32_t>(std::min(slots, countable));
 }
 
-absl::StatusOr<base::Ledger> plan_all_ranks(const LaunchPlan& plan) {
+absl::StatusOr<base::Ledger> plan_all_ranks(const format::Checkpoint& checkpoint,
+                                            const LaunchPlan& plan) {
   base::Ledger ledger;
   for (std::int32_t rank = 0; rank < plan.ranks; ++rank) {
     HS_ASSIGN_OR_RETURN(const model::Shard part, model::make_shard(plan.spec, rank, plan.ranks));
-    ledger += plan_worker_memory(plan.spec, plan.worker, part, device::cpu_weight_bytes);
+    ledger +=
+        plan_worker_memory(checkpoint, plan.spec, plan.worker, part, device::cpu_weight_bytes);
   }
   return ledger;
 }
@@ -135,9 +153,8 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   HS_ASSIGN_OR_RETURN(plan.max_model_len, resolve_max_model_len(settings, plan.spec));
 
   WorkerOptions& worker = plan.worker;
-  worker.model.compute =
-      resolve(settings.dtype, holds_f32_matrices(checkpoint) ? DType::kF32 : DType::kBF16);
-  worker.model.kv_dtype = resolve(settings.kv_cache_dtype, worker.model.compute);
+  worker.model.compute = resolve_compute(settings.dtype, checkpoint);
+  worker.model.kv_dtype = resolve_kv_dtype(settings.kv_cache_dtype, worker.model.compute);
   worker.model.max_rows = settings.max_num_batched_tokens;
   worker.model.max_logit_rows = settings.max_num_seqs;
   worker.page_tokens = settings.block_size;
@@ -150,9 +167,9 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
       kv::PageLayout(dense_cache_group(plan.spec, shard, worker.model.kv_dtype), worker.page_tokens)
           .page_bytes();
   // First without a slab: what it must leave room for.
-  HS_ASSIGN_OR_RETURN(const base::Ledger rest, plan_all_ranks(plan));
+  HS_ASSIGN_OR_RETURN(const base::Ledger rest, plan_all_ranks(checkpoint, plan));
   HS_ASSIGN_OR_RETURN(worker.resident_slots, resolve_slots(settings, plan, rest.total()));
-  HS_ASSIGN_OR_RETURN(plan.ledger, plan_all_ranks(plan));
+  HS_ASSIGN_OR_RETURN(plan.ledger, plan_all_ranks(checkpoint, plan));
   HS_RETURN_IF_ERROR(check_memory(plan.ledger));
   return plan;
 }
@@ -183,7 +200,7 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
                                           : kv::PrefixCaching::kOff};
   config.core.model_digest = checkpoint.digest();
   config.core.numerics = std::string(kNumericsVersion) + "/" +
-                         std::string(base::name_of(plan.worker.model.compute)) + "/" +
+                         std::string(device::name_of(plan.worker.model.compute)) + "/" +
                          std::string(base::name_of(plan.worker.model.kv_dtype)) + "/" +
                          workers->isa_level() + "/" + std::to_string(plan.ranks);
   config.core.end_tokens = plan.spec.end_tokens;

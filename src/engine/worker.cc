@@ -48,13 +48,14 @@ void upload(device::Device& device, const std::vector<T>& host, const device::Bu
 
 }  // namespace
 
-base::Ledger plan_worker_memory(const model::ModelSpec& spec, const WorkerOptions& options,
-                                const model::Shard& shard, const model::WeightBytes& weight_bytes) {
+base::Ledger plan_worker_memory(const format::Checkpoint& checkpoint, const model::ModelSpec& spec,
+                                const WorkerOptions& options, const model::Shard& shard,
+                                const model::WeightBytes& weight_bytes) {
   constexpr int kPhases = 2;
   const kv::PageLayout layout(dense_cache_group(spec, shard, options.model.kv_dtype),
                               options.page_tokens);
   const WorkerBytes bytes(options, layout);
-  base::Ledger ledger = model::plan_memory(spec, options.model, shard, weight_bytes);
+  base::Ledger ledger = model::plan_memory(checkpoint, spec, options.model, shard, weight_bytes);
   ledger[MemoryOwner::kKvSlab] = bytes.slab;
   ledger[MemoryOwner::kTables] = bytes.block_table;
   ledger[MemoryOwner::kStaging] = kPhases * bytes.phase_slot();

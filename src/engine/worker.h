@@ -39,8 +39,9 @@ struct WorkerOptions {
 };
 
 // Bytes by owner that one worker will allocate on its device.
-base::Ledger plan_worker_memory(const model::ModelSpec& spec, const WorkerOptions& options,
-                                const model::Shard& shard, const model::WeightBytes& weight_bytes);
+base::Ledger plan_worker_memory(const format::Checkpoint& checkpoint, const model::ModelSpec& spec,
+                                const WorkerOptions& options, const model::Shard& shard,
+                                const model::WeightBytes& weight_bytes);
 
 // Owns the rank's model, slab, block table and staging. Everything after create() happens on one
 // thread (run() is not thread-safe). Device and communicator outlive it.

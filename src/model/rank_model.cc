@@ -10,10 +10,12 @@ namespace {
 
 using base::MemoryOwner;
 using device::DevicePtr;
+using device::LinearInput;
 
 // Bytes of each activation buffer; the one place that both the plan and the allocation read.
 struct ActivationBytes {
-  std::int64_t inverse_frequencies, cos_sin, hidden, q, kv, mlp, gathered, rank_logits, logits;
+  std::int64_t inverse_frequencies, cos_sin, hidden, partial, q, kv, mlp, gathered, rank_logits,
+      logits;
 
   ActivationBytes(const ModelSpec& spec, const ModelOptions& options, const Shard& shard) {
     constexpr std::int64_t kFloat = sizeof(float);
@@ -22,6 +24,7 @@ struct ActivationBytes {
     inverse_frequencies = head_dim / 2 * static_cast<std::int64_t>(sizeof(double));
     cos_sin = rows * head_dim * kFloat;
     hidden = rows * spec.hidden * kFloat;
+    partial = shard.ranks > 1 ? hidden : 0;
     q = rows * shard.heads * head_dim * kFloat;
     kv = rows * shard.kv_heads * head_dim * kFloat;
     mlp = rows * shard.intermediate * kFloat;
@@ -31,9 +34,8 @@ struct ActivationBytes {
   }
 
   std::int64_t total() const {
-    constexpr int kHiddenBuffers = 3;  // hidden, normed, partial
-    return inverse_frequencies + cos_sin + kHiddenBuffers * hidden + 2 * q + 2 * kv + 2 * mlp +
-           gathered + rank_logits + logits;
+    return inverse_frequencies + cos_sin + hidden + partial + 2 * q + 2 * kv + 2 * mlp + gathered +
+           rank_logits + logits;
   }
 };
 
@@ -44,20 +46,12 @@ std::int64_t kv_row_bytes(const ModelSpec& spec, const Shard& shard, base::DType
          base::block_shape(kv_dtype).bytes;
 }
 
-base::Ledger plan_memory(const ModelSpec& spec, const ModelOptions& options, const Shard& shard,
+base::Ledger plan_memory(const format::Checkpoint& checkpoint, const ModelSpec& spec,
+                         const ModelOptions& options, const Shard& shard,
                          const WeightBytes& weight_bytes) {
-  const auto matrix = [&](std::int64_t rows, std::int64_t cols) {
-    return weight_bytes(rows, cols, options.compute);
-  };
-  const std::int64_t d = spec.head_dim;
-  const std::int64_t norm = spec.hidden * static_cast<std::int64_t>(sizeof(float));
-  const std::int64_t layer =
-      matrix(shard.heads * d, spec.hidden) + 2 * matrix(shard.kv_heads * d, spec.hidden) +
-      matrix(spec.hidden, shard.heads * d) + 2 * matrix(shard.intermediate, spec.hidden) +
-      matrix(spec.hidden, shard.intermediate) + 2 * norm;
   base::Ledger ledger;
   ledger[MemoryOwner::kWeights] =
-      spec.layers * layer + norm + (spec.tied ? 1 : 2) * matrix(shard.vocabulary, spec.hidden);
+      plan_weight_bytes(checkpoint, spec, shard, options.compute, weight_bytes);
   ledger[MemoryOwner::kActivations] = ActivationBytes(spec, options, shard).total();
   return ledger;
 }
@@ -92,8 +86,7 @@ absl::Status RankModel::allocate() {
       {&inverse_frequencies_, bytes.inverse_frequencies},
       {&cos_sin_, bytes.cos_sin},
       {&hidden_, bytes.hidden},
-      {&normed_, bytes.hidden},
-      {&partial_, bytes.hidden},
+      {&partial_, bytes.partial},
       {&q_, bytes.q},
       {&k_, bytes.kv},
       {&v_, bytes.kv},
@@ -116,24 +109,14 @@ absl::Status RankModel::allocate() {
   return device_.synchronize(device_.record(*stream));
 }
 
-void RankModel::norm(DevicePtr<const float> in, const NormWeight& weight, DevicePtr<float> out,
-                     std::int64_t rows, device::Stream& stream) {
-  device_.rms_norm({.in = in,
-                    .weight = weight.as<const float>(),
-                    .out = out,
-                    .rows = rows,
-                    .width = spec_.hidden,
-                    .epsilon = spec_.rms_epsilon},
-                   stream);
-}
-
-void RankModel::linear(const device::Weight& weight, DevicePtr<const float> in,
-                       DevicePtr<float> out, std::int64_t rows, device::Stream& stream) {
-  device_.linear({.weight = &weight, .in = in, .out = out, .rows = rows}, stream);
-}
-
-void RankModel::add_partial(std::int64_t rows, device::Stream& stream) {
-  const std::int64_t count = rows * spec_.hidden;
+void RankModel::add_to_hidden(const device::Weight& weight, device::LinearParams params,
+                              device::Stream& stream) {
+  const bool whole = shard_.ranks == 1;
+  params.products[0] = {.weight = &weight, .out = (whole ? hidden_ : partial_).as<float>()};
+  params.result = whole ? device::LinearResult::kAdd : device::LinearResult::kStore;
+  device_.linear(params, stream);
+  if (whole) return;
+  const std::int64_t count = params.rows * spec_.hidden;
   communicator_.all_reduce_sum(partial_.as<float>(), count, stream);
   device_.add(
       {.accumulator = hidden_.as<float>(), .addend = partial_.as<const float>(), .count = count},
@@ -143,10 +126,15 @@ void RankModel::add_partial(std::int64_t rows, device::Stream& stream) {
 void RankModel::attention(const LayerWeights& layer, const ForwardInputs& inputs,
                           device::KvPages pages, device::Stream& stream) {
   const std::int64_t rows = inputs.placement.rows;
-  norm(hidden_.as<const float>(), layer.attention_norm, normed_.as<float>(), rows, stream);
-  linear(*layer.q, normed_.as<const float>(), q_.as<float>(), rows, stream);
-  linear(*layer.k, normed_.as<const float>(), k_.as<float>(), rows, stream);
-  linear(*layer.v, normed_.as<const float>(), v_.as<float>(), rows, stream);
+  device_.linear({.products = {{{.weight = layer.q.get(), .out = q_.as<float>()},
+                                {.weight = layer.k.get(), .out = k_.as<float>()},
+                                {.weight = layer.v.get(), .out = v_.as<float>()}}},
+                  .in = hidden_.as<const float>(),
+                  .operand = layer.attention_norm.as<const float>(),
+                  .rows = rows,
+                  .epsilon = spec_.rms_epsilon,
+                  .input = LinearInput::kRmsNorm},
+                 stream);
   device_.rope_and_store({.q = q_.as<float>(),
                           .k = k_.as<const float>(),
                           .v = v_.as<const float>(),
@@ -164,21 +152,24 @@ void RankModel::attention(const LayerWeights& layer, const ForwardInputs& inputs
                            .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
                            .wait_ticket = 0},
                           stream);
-  linear(*layer.output, attended_.as<const float>(), partial_.as<float>(), rows, stream);
-  add_partial(rows, stream);
+  add_to_hidden(*layer.output, {.in = attended_.as<const float>(), .rows = rows}, stream);
 }
 
 void RankModel::mlp(const LayerWeights& layer, std::int64_t rows, device::Stream& stream) {
-  norm(hidden_.as<const float>(), layer.mlp_norm, normed_.as<float>(), rows, stream);
-  linear(*layer.gate, normed_.as<const float>(), gate_.as<float>(), rows, stream);
-  linear(*layer.up, normed_.as<const float>(), up_.as<float>(), rows, stream);
-  device_.silu_mul({.gate = gate_.as<const float>(),
-                    .up = up_.as<const float>(),
-                    .out = gate_.as<float>(),
-                    .count = rows * shard_.intermediate},
-                   stream);
-  linear(*layer.down, gate_.as<const float>(), partial_.as<float>(), rows, stream);
-  add_partial(rows, stream);
+  device_.linear({.products = {{{.weight = layer.gate.get(), .out = gate_.as<float>()},
+                                {.weight = layer.up.get(), .out = up_.as<float>()}}},
+                  .in = hidden_.as<const float>(),
+                  .operand = layer.mlp_norm.as<const float>(),
+                  .rows = rows,
+                  .epsilon = spec_.rms_epsilon,
+                  .input = LinearInput::kRmsNorm},
+                 stream);
+  add_to_hidden(*layer.down,
+                {.in = gate_.as<const float>(),
+                 .operand = up_.as<const float>(),
+                 .rows = rows,
+                 .input = LinearInput::kSiluMul},
+                stream);
 }
 
 void RankModel::output(const ForwardInputs& inputs, device::Stream& stream) {
@@ -189,12 +180,16 @@ void RankModel::output(const ForwardInputs& inputs, device::Stream& stream) {
                        .rows = inputs.logit_count,
                        .width = spec_.hidden},
                       stream);
-  norm(gathered_.as<const float>(), weights_.final_norm, gathered_.as<float>(), inputs.logit_count,
-       stream);
-  const device::Weight& head = weights_.head ? *weights_.head : *weights_.embedding;
   const bool whole = shard_.ranks == 1;
-  linear(head, gathered_.as<const float>(), (whole ? logits_ : rank_logits_).as<float>(),
-         inputs.logit_count, stream);
+  device_.linear(
+      {.products = {{{.weight = weights_.head ? weights_.head.get() : weights_.embedding.get(),
+                      .out = (whole ? logits_ : rank_logits_).as<float>()}}},
+       .in = gathered_.as<const float>(),
+       .operand = weights_.final_norm.as<const float>(),
+       .rows = inputs.logit_count,
+       .epsilon = spec_.rms_epsilon,
+       .input = LinearInput::kRmsNorm},
+      stream);
   if (whole) return;
   communicator_.all_gather_columns(rank_logits_.as<const float>(), logits_.as<float>(),
                                    inputs.logit_count, shard_.vocabulary, stream);

@@ -16,7 +16,7 @@
 namespace hisparse::model {
 
 struct ModelOptions {
-  base::DType compute = base::DType::kF32;   // weights and products: kF32 or kBF16
+  device::Compute compute = device::Compute::kF32;
   base::DType kv_dtype = base::DType::kF32;  // KV rows: kF32 or kBF16
   std::int64_t max_rows = 0;                 // tokens in one step
   std::int64_t max_logit_rows = 0;           // rows of one step whose logits are wanted
@@ -75,12 +75,9 @@ class RankModel {
                  device::Stream& stream);
   void mlp(const LayerWeights& layer, std::int64_t rows, device::Stream& stream);
   void output(const ForwardInputs& inputs, device::Stream& stream);
-  void norm(device::DevicePtr<const float> in, const NormWeight& weight,
-            device::DevicePtr<float> out, std::int64_t rows, device::Stream& stream);
-  void linear(const device::Weight& weight, device::DevicePtr<const float> in,
-              device::DevicePtr<float> out, std::int64_t rows, device::Stream& stream);
-  // hidden += the sum over ranks of `partial`.
-  void add_partial(std::int64_t rows, device::Stream& stream);
+  // hidden += input(in) * weight^T over all ranks: a row-parallel product onto the residual stream.
+  void add_to_hidden(const device::Weight& weight, device::LinearParams params,
+                     device::Stream& stream);
 
   ModelSpec spec_;
   ModelOptions options_;
@@ -92,8 +89,8 @@ class RankModel {
   device::Buffer inverse_frequencies_;  // [head_dim / 2] f64
   device::Buffer cos_sin_;              // [max_rows, head_dim / 2, 2]
   device::Buffer hidden_;               // [max_rows, hidden]: the residual stream
-  device::Buffer normed_;               // [max_rows, hidden]
-  device::Buffer partial_;      // [max_rows, hidden]: this rank's share of a row-parallel product
+  device::Buffer partial_;      // [max_rows, hidden]: this rank's share of a row-parallel product;
+                                // empty with one rank
   device::Buffer q_;            // [max_rows, heads, head_dim]
   device::Buffer k_;            // [max_rows, kv_heads, head_dim]
   device::Buffer v_;            // [max_rows, kv_heads, head_dim]
@@ -108,10 +105,9 @@ class RankModel {
 // Bytes of one token's keys, or values, in one layer on one rank.
 std::int64_t kv_row_bytes(const ModelSpec& spec, const Shard& shard, base::DType kv_dtype);
 
-// Bytes by owner that RankModel will allocate, before anything is loaded. `weight_bytes` is the
-// device's answer to how much a prepared [rows, cols] matrix takes.
-using WeightBytes = std::function<std::int64_t(std::int64_t rows, std::int64_t cols, base::DType)>;
-base::Ledger plan_memory(const ModelSpec& spec, const ModelOptions& options, const Shard& shard,
+// Bytes by owner that RankModel will allocate, before anything is loaded.
+base::Ledger plan_memory(const format::Checkpoint& checkpoint, const ModelSpec& spec,
+                         const ModelOptions& options, const Shard& shard,
                          const WeightBytes& weight_bytes);
 
 }  // namespace hisparse::model

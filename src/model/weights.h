@@ -43,7 +43,7 @@ using LoadProgress = std::function<bool(std::int32_t, std::int32_t)>;
 // Which part of a model goes where.
 struct WeightTarget {
   const Shard* shard;
-  base::DType compute;  // the products' type
+  device::Compute compute;
   device::Device* device;
 };
 
@@ -53,5 +53,14 @@ struct WeightTarget {
 absl::StatusOr<ModelWeights> load_weights(const format::Checkpoint& checkpoint,
                                           const ModelSpec& spec, const WeightTarget& target,
                                           const LoadProgress& progress);
+
+// The device's answer to how many bytes a prepared matrix takes.
+using WeightBytes = std::function<std::int64_t(const device::MatrixShape&, device::Compute)>;
+
+// Bytes that load_weights will take for this shard. Tensors that are missing count as f32: loading
+// reports them.
+std::int64_t plan_weight_bytes(const format::Checkpoint& checkpoint, const ModelSpec& spec,
+                               const Shard& shard, device::Compute compute,
+                               const WeightBytes& weight_bytes);
 
 }  // namespace hisparse::model

@@ -25,10 +25,11 @@ std::vector<base::TokenId> random_tokens(std::uint64_t seed, std::int64_t count,
   return tokens;
 }
 
-// Both weight types with both row types, and sharded.
+// All ways to multiply with both row types, and sharded.
 struct Configuration {
   const char* name;
-  base::DType compute;
+  const char* model;
+  device::Compute compute;
   base::DType kv;
   std::int32_t ranks;
 };
@@ -44,7 +45,7 @@ class NumericsContract : public testing::TestWithParam<Configuration> {
             .max_tokens = kPromptTokens + 8};
   }
   static ModelRig make_rig(const RigOptions& options) {
-    return ModelRig(test_data("golden/data/llama3_rope"), options);
+    return ModelRig(test_data(std::string("golden/data/") + GetParam().model), options);
   }
 };
 
@@ -155,10 +156,12 @@ TEST_P(NumericsContract, ChaosStreamsAndPoisonedMemoryChangeNoBit) {
 }
 
 const Configuration kConfigurations[] = {
-    {"F32", base::DType::kF32, base::DType::kF32, 1},
-    {"Bf16", base::DType::kBF16, base::DType::kBF16, 1},
-    {"F32WithBf16Rows", base::DType::kF32, base::DType::kBF16, 1},
-    {"F32OnTwoRanks", base::DType::kF32, base::DType::kF32, 2},
+    {"F32", "llama3_rope", device::Compute::kF32, base::DType::kF32, 1},
+    {"Bf16", "llama3_rope", device::Compute::kBF16, base::DType::kBF16, 1},
+    {"F32WithBf16Rows", "llama3_rope", device::Compute::kF32, base::DType::kBF16, 1},
+    {"F32OnTwoRanks", "llama3_rope", device::Compute::kF32, base::DType::kF32, 2},
+    {"Int8", "tiny_llama.gguf", device::Compute::kInt8, base::DType::kBF16, 1},
+    {"Int8OnTwoRanks", "tiny_llama.gguf", device::Compute::kInt8, base::DType::kBF16, 2},
 };
 
 INSTANTIATE_TEST_SUITE_P(Types, NumericsContract, testing::ValuesIn(kConfigurations),

@@ -45,7 +45,7 @@ absl::Status load_with(const std::string& extra) {
   auto device = device::make_cpu_device(pool, {});
   return model::load_weights(
              checkpoint, *spec,
-             {.shard = &*shard, .compute = base::DType::kF32, .device = device->get()}, {})
+             {.shard = &*shard, .compute = device::Compute::kF32, .device = device->get()}, {})
       .status();
 }
 

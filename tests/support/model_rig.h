@@ -18,7 +18,7 @@ namespace hisparse::test {
 struct RigOptions {
   std::int32_t ranks = 1;
   std::int32_t threads = 2;
-  base::DType compute = base::DType::kF32;
+  device::Compute compute = device::Compute::kF32;
   base::DType kv_dtype = base::DType::kF32;
   std::int32_t page_tokens = 64;
   std::int32_t sequences = 1;

@@ -5,8 +5,6 @@
 namespace hisparse::device {
 namespace {
 
-using base::DType;
-
 struct Shape {
   std::int64_t rows, n, k;
 };
@@ -15,15 +13,16 @@ std::vector<float> run(TestDevice& device, const Weight& weight, const std::vect
   const std::int64_t rows = static_cast<std::int64_t>(in.size()) / weight.cols();
   Buffer in_buffer = device.upload(in);
   Buffer out = device.floats(rows * weight.rows());
-  device.device->linear(
-      {.weight = &weight, .in = in_buffer.as<float>(), .out = out.as<float>(), .rows = rows},
-      *device.stream);
+  device.device->linear({.products = {{{.weight = &weight, .out = out.as<float>()}}},
+                         .in = in_buffer.as<float>(),
+                         .rows = rows},
+                        *device.stream);
   return device.download(out);
 }
 
-void expect_near_reference(const Shape& shape, DType compute, const std::vector<float>& in,
+void expect_near_reference(const Shape& shape, Compute compute, const std::vector<float>& in,
                            const std::vector<float>& weight, const std::vector<float>& out) {
-  const auto seen = [&](float x) { return compute == DType::kBF16 ? rounded_to_bf16(x) : x; };
+  const auto seen = [&](float x) { return compute == Compute::kBF16 ? rounded_to_bf16(x) : x; };
   for (std::int64_t r = 0; r < shape.rows; ++r) {
     for (std::int64_t c = 0; c < shape.n; ++c) {
       double sum = 0.0;
@@ -48,7 +47,7 @@ TEST(CpuLinear, MatchesDoublePrecision) {
   for (IsaChoice isa : isa_levels()) {
     TestDevice device(isa, 2);
     for (const Shape& shape : shapes) {
-      for (DType compute : {DType::kF32, DType::kBF16}) {
+      for (Compute compute : {Compute::kF32, Compute::kBF16}) {
         const auto values = random_floats(shape.n * shape.k, 1);
         const auto in = random_floats(shape.rows * shape.k, 2);
         const auto weight = device.weight(values, shape.n, compute);
@@ -65,7 +64,7 @@ TEST(CpuLinear, RowHasTheSameBitsInEveryBatchAndThreadCount) {
   const auto values = random_floats(kN * kK, 3);
   const auto in = random_floats(kRows * kK, 4);
   for (IsaChoice isa : isa_levels()) {
-    for (DType compute : {DType::kF32, DType::kBF16}) {
+    for (Compute compute : {Compute::kF32, Compute::kBF16}) {
       std::vector<float> alone;
       TestDevice single(isa, 1);
       const auto weight = single.weight(values, kN, compute);
@@ -91,7 +90,7 @@ TEST(CpuLinear, SumsInRisingOrder) {
   // 1e8 + 1 - 1e8 is 0 in f32 in this order, and 1 in any order that adds the large ones first.
   for (IsaChoice isa : isa_levels()) {
     TestDevice device(isa, 1);
-    const auto weight = device.weight({1.0f, 1.0f, 1.0f}, 1, DType::kF32);
+    const auto weight = device.weight({1.0f, 1.0f, 1.0f}, 1, Compute::kF32);
     for (std::int64_t rows : {1, 2, 5, 6}) {
       std::vector<float> in;
       for (std::int64_t r = 0; r < rows; ++r) in.insert(in.end(), {1e8f, 1.0f, -1e8f});
@@ -102,7 +101,7 @@ TEST(CpuLinear, SumsInRisingOrder) {
 
 TEST(CpuLinear, NaNRowDoesNotTouchItsNeighbours) {
   TestDevice device;
-  const auto weight = device.weight(random_floats(40 * 16, 5), 40, DType::kF32);
+  const auto weight = device.weight(random_floats(40 * 16, 5), 40, Compute::kF32);
   auto in = random_floats(8 * 16, 6);
   const auto before = run(device, *weight, in);
   in[3 * 16 + 2] = NAN;
@@ -115,38 +114,88 @@ TEST(CpuLinear, NaNRowDoesNotTouchItsNeighbours) {
 
 TEST(CpuLinear, WeightsAccountExactlyTheAnnouncedBytes) {
   TestDevice device;
-  for (DType compute : {DType::kF32, DType::kBF16}) {
+  for (Compute compute : {Compute::kF32, Compute::kBF16}) {
     for (std::int64_t rows : {1, 32, 33}) {
       const auto weight = device.weight(random_floats(rows * 9, 7), rows, compute);
       EXPECT_EQ(device.device->allocated()[base::MemoryOwner::kWeights],
-                cpu_weight_bytes(rows, 9, compute));
+                cpu_weight_bytes({.rows = rows, .cols = 9}, compute));
       EXPECT_EQ(weight->rows(), rows);
       EXPECT_EQ(weight->cols(), 9);
     }
   }
   EXPECT_EQ(device.device->allocated()[base::MemoryOwner::kWeights], 0);
-  EXPECT_EQ(cpu_weight_bytes(33, 9, DType::kBF16), 64 * 9 * 2);
+  // Rows fill whole panels, bf16 columns whole pairs.
+  EXPECT_EQ(cpu_weight_bytes({.rows = 33, .cols = 9}, Compute::kBF16), 64 * 10 * 2);
+  EXPECT_EQ(cpu_weight_bytes({.rows = 33, .cols = 9}, Compute::kF32), 64 * 9 * 4);
 }
 
 TEST(CpuLinear, BadWeightsAreRefused) {
   TestDevice device;
-  const auto read = [](std::int64_t, std::span<float>) {};
-  const auto code = [&](std::int64_t rows, std::int64_t cols, DType compute) {
-    return device.device->prepare_weight({.rows = rows, .cols = cols, .read_row = read}, compute)
+  const auto code = [&](const MatrixShape& shape) {
+    return device.device
+        ->prepare_weight(
+            {.shape = shape, .read_row = [](std::int64_t, std::span<float>) {}, .read_blocks = {}},
+            Compute::kF32)
         .status()
         .code();
   };
-  EXPECT_EQ(code(4, 4, DType::kQ4_0), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(0, 4, DType::kF32), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(4, -1, DType::kF32), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(std::int64_t{1} << 40, 4, DType::kF32), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(code(std::int64_t{1} << 30, std::int64_t{1} << 30, DType::kF32),
+  EXPECT_EQ(code({.rows = 4, .cols = 33, .stored = base::DType::kQ4_0}),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.rows = 0, .cols = 4}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.rows = 4, .cols = -1}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.rows = std::int64_t{1} << 40, .cols = 4}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({.rows = std::int64_t{1} << 30, .cols = std::int64_t{1} << 30}),
             absl::StatusCode::kResourceExhausted);
+}
+
+TEST(CpuLinear, ProductsThatShareTheirInputEqualSingleOnes) {
+  constexpr std::int64_t kK = 70;
+  TestDevice device;
+  const auto in = random_floats(9 * kK, 1);
+  std::vector<std::unique_ptr<Weight>> weights;
+  for (std::int64_t n : {40, 7, 64}) {
+    // The second wants another form of the rows.
+    weights.push_back(
+        device.weight(random_floats(n * kK, 2), n, n == 7 ? Compute::kF32 : Compute::kBF16));
+  }
+  Buffer in_buffer = device.upload(in);
+  LinearParams params = {.in = in_buffer.as<float>(), .rows = 9};
+  std::vector<Buffer> outs;
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    outs.push_back(device.floats(9 * weights[i]->rows()));
+    params.products[i] = {.weight = weights[i].get(), .out = outs[i].as<float>()};
+  }
+  device.device->linear(params, *device.stream);
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    EXPECT_TRUE(same_bits(device.download(outs[i]), run(device, *weights[i], in))) << i;
+  }
+}
+
+TEST(CpuLinear, AddsTheWholeSumToWhatIsThere) {
+  for (IsaChoice isa : isa_levels()) {
+    TestDevice device(isa, 2);
+    constexpr std::int64_t kK = 600;  // more than one block of k
+    for (std::int64_t rows : {1, 2, 5, 40}) {
+      const auto in = random_floats(rows * kK, 1);
+      const auto before = random_floats(rows * 45, 2);
+      const auto weight = device.weight(random_floats(45 * kK, 3), 45, Compute::kF32);
+      auto expected = run(device, *weight, in);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = before[i] + expected[i];
+      Buffer in_buffer = device.upload(in);
+      Buffer out = device.upload(before);
+      device.device->linear({.products = {{{.weight = weight.get(), .out = out.as<float>()}}},
+                             .in = in_buffer.as<float>(),
+                             .rows = rows,
+                             .result = LinearResult::kAdd},
+                            *device.stream);
+      EXPECT_TRUE(same_bits(device.download(out), expected)) << rows;
+    }
+  }
 }
 
 TEST(CpuLinear, CountsCallsAndRows) {
   TestDevice device;
-  const auto weight = device.weight(random_floats(12, 8), 3, DType::kF32);
+  const auto weight = device.weight(random_floats(12, 8), 3, Compute::kF32);
   run(device, *weight, random_floats(4, 1));
   run(device, *weight, random_floats(20, 1));
   EXPECT_EQ(device.device->counters().linear_calls, 2);
@@ -159,7 +208,7 @@ TEST(CpuEmbed, ReadsRowsOutOfThePanelsAndZerosForeignTokens) {
   constexpr base::TokenId kFirst = 100;
   const auto values = random_floats(kVocabulary * kWidth, 9);
   const std::vector<base::TokenId> tokens = {100, 144, 99, 145, 131, 132, -1, 2147483647, 100};
-  for (DType compute : {DType::kF32, DType::kBF16}) {
+  for (Compute compute : {Compute::kF32, Compute::kBF16}) {
     TestDevice device;
     const auto table = device.weight(values, kVocabulary, compute);
     Buffer token_buffer = device.upload(tokens);
@@ -177,7 +226,8 @@ TEST(CpuEmbed, ReadsRowsOutOfThePanelsAndZerosForeignTokens) {
       for (std::int64_t i = 0; i < kWidth; ++i) {
         const bool own = row >= 0 && row < kVocabulary;
         const float value = own ? values[row * kWidth + i] : 0.0f;
-        EXPECT_EQ(result[r * kWidth + i], compute == DType::kBF16 ? rounded_to_bf16(value) : value);
+        EXPECT_EQ(result[r * kWidth + i],
+                  compute == Compute::kBF16 ? rounded_to_bf16(value) : value);
       }
     }
   }

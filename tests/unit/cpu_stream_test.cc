@@ -149,7 +149,7 @@ enum class Waits { kAll, kOneMissing };
 // A product on one stream, fed by a copy on a second one and drained on a third.
 std::vector<float> pipeline(std::uint64_t seed, Waits waits) {
   TestDevice device(deferred(seed));
-  const auto weight = device.weight(random_floats(6 * 4, 1), 6, base::DType::kF32);
+  const auto weight = device.weight(random_floats(6 * 4, 1), 6, Compute::kF32);
   auto feed = device.device->create_stream();
   auto drain = device.device->create_stream();
   const auto source = random_floats(4, 2);
@@ -158,9 +158,10 @@ std::vector<float> pipeline(std::uint64_t seed, Waits waits) {
   std::vector<float> result(6);
   device.device->copy_to_device(std::as_bytes(std::span(source)), in.as<std::byte>(), *feed);
   if (waits == Waits::kAll) device.device->wait(*device.stream, device.device->record(*feed));
-  device.device->linear(
-      {.weight = weight.get(), .in = in.as<float>(), .out = out.as<float>(), .rows = 1},
-      *device.stream);
+  device.device->linear({.products = {{{.weight = weight.get(), .out = out.as<float>()}}},
+                         .in = in.as<float>(),
+                         .rows = 1},
+                        *device.stream);
   device.device->wait(*drain, device.device->record(*device.stream));
   device.device->copy_to_host(out.as<std::byte>(), std::as_writable_bytes(std::span(result)),
                               *drain);

@@ -74,15 +74,15 @@ class TestDevice final {
   void synchronize() { EXPECT_TRUE(device->synchronize(device->record(*stream)).ok()); }
 
   std::unique_ptr<Weight> weight(const std::vector<float>& values, std::int64_t rows,
-                                 base::DType compute) {
+                                 Compute compute) {
     const auto cols = static_cast<std::int64_t>(values.size()) / rows;
-    auto packed = device->prepare_weight({.rows = rows,
-                                          .cols = cols,
+    auto packed = device->prepare_weight({.shape = {.rows = rows, .cols = cols},
                                           .read_row =
                                               [&](std::int64_t row, std::span<float> out) {
                                                 std::memcpy(out.data(), values.data() + row * cols,
                                                             out.size_bytes());
-                                              }},
+                                              },
+                                          .read_blocks = {}},
                                          compute);
     EXPECT_TRUE(packed.ok()) << packed.status();
     return std::move(*packed);

@@ -4,6 +4,9 @@ foreach(operators linear rowwise attention sampling stream)
   hisparse_test(cpu_${operators}_test SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_${operators}_test.cc
     DEPS hisparse_device LABELS asan)
 endforeach()
+hisparse_test(cpu_quantised_linear_test
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_quantised_linear_test.cc DEPS hisparse_device hisparse_format
+  LABELS asan)
 hisparse_test(comm_test SRCS ${CMAKE_CURRENT_LIST_DIR}/comm_test.cc DEPS hisparse_comm
   LABELS asan tsan)
 

@@ -1,5 +1,6 @@
 // Paged attention: which queries share a pass over the keys, and on which threads. The arithmetic
 // is in kernel_attention.inc.h; nothing here changes the bits of a row.
+#include <span>
 #include <vector>
 
 #include "device/cpu/cpu_operators.h"
@@ -8,7 +9,7 @@
 namespace hisparse::device::cpu {
 namespace {
 
-// Segments of one query group whose partial results are held at a time when threads share a group.
+// Segments whose partial results are held at a time when threads share one row's work.
 constexpr std::int64_t kWaveSegments = 64;
 // Fewer tasks per thread than this, and long sequences, and the segments are shared out instead.
 constexpr std::int64_t kTasksPerThread = 4;
@@ -16,7 +17,13 @@ constexpr std::int64_t kLongSegments = 4;
 // Multiplications that are worth waking another thread.
 constexpr std::int64_t kInlineProducts = 32768;
 
-// Up to kMaxQueries queries that read the same KV head of the same sequence.
+// Neighbouring rows of one sequence.
+struct RowGroup {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+// Queries that read the same KV head of the same sequence: some heads of a row group.
 struct QueryGroup {
   const float* queries[kMaxQueries] = {};
   float* outs[kMaxQueries] = {};
@@ -37,31 +44,47 @@ class Attention final {
         partial_size_(kPartialHeader + params.pages.head_dim) {
     HS_CHECK(params.heads % params.pages.kv_heads == 0);
     heads_per_group_ = std::min<std::int64_t>(heads_per_kv_, kMaxQueries);
-    rows_per_block_ = std::max<std::int64_t>(1, kMaxQueries / heads_per_kv_);
-    head_blocks_ = (heads_per_kv_ + heads_per_group_ - 1) / heads_per_group_;
-    row_blocks_ = (params.placement.rows + rows_per_block_ - 1) / rows_per_block_;
+    head_groups_ = (heads_per_kv_ + heads_per_group_ - 1) / heads_per_group_;
   }
 
   void run() const {
-    const std::int64_t tasks = row_blocks_ * params_.pages.kv_heads * head_blocks_;
+    thread_local std::vector<RowGroup> groups;
+    find_row_groups(groups);
+    const auto tasks = static_cast<std::int64_t>(groups.size()) * tasks_per_row_group();
     const std::int64_t threads = context_.pool.threads();
-    const auto serial = [&](std::int64_t task) {
-      run_task(task, [&](const QueryGroup& group) { attend_serial(group); });
+    // Not by name: on another thread that would be another vector.
+    const auto attend_task = [this, row_groups = groups.data()](std::int64_t task) {
+      const RowGroup& rows = row_groups[task / tasks_per_row_group()];
+      attend(make_group(rows, task % tasks_per_row_group()));
     };
     if (products_at_most(kInlineProducts)) {
-      for (std::int64_t task = 0; task < tasks; ++task) serial(task);
+      for (std::int64_t task = 0; task < tasks; ++task) attend_task(task);
     } else if (threads > 1 && tasks < kTasksPerThread * threads && is_long()) {
-      for (std::int64_t task = 0; task < tasks; ++task) {
-        run_task(task, [&](const QueryGroup& group) { attend_shared(group); });
-      }
+      for (const RowGroup& rows : groups) attend_shared(rows);
     } else {
-      context_.pool.parallel_for(tasks, std::ref(serial));
+      context_.pool.parallel_for(tasks, std::ref(attend_task));
     }
   }
 
  private:
   std::int64_t position(std::int64_t row) const {
     return pointer_to(params_.placement.positions)[row];
+  }
+
+  std::int64_t tasks_per_row_group() const { return params_.pages.kv_heads * head_groups_; }
+
+  // Runs of rows of one sequence, cut where their queries are as many as a pass takes.
+  void find_row_groups(std::vector<RowGroup>& groups) const {
+    const std::int32_t* slots = pointer_to(params_.placement.sequence_slots);
+    const std::int64_t most = std::max<std::int64_t>(1, kMaxQueries / heads_per_kv_);
+    groups.clear();
+    for (std::int64_t row = 0; row < params_.placement.rows; ++row) {
+      if (!groups.empty() && groups.back().count < most && slots[row] == slots[row - 1]) {
+        ++groups.back().count;
+      } else {
+        groups.push_back({.first = row, .count = 1});
+      }
+    }
   }
 
   bool products_at_most(std::int64_t limit) const {
@@ -79,30 +102,20 @@ class Attention final {
     return false;
   }
 
-  // A task is a block of rows for some heads of one KV head; its rows of one sequence form a group.
-  template <typename Attend>
-  void run_task(std::int64_t task, const Attend& attend) const {
-    const std::int64_t row_block = task / (params_.pages.kv_heads * head_blocks_);
-    const std::int64_t rest = task % (params_.pages.kv_heads * head_blocks_);
-    const std::int64_t kv_head = rest / head_blocks_;
-    const std::int64_t first_head = rest % head_blocks_ * heads_per_group_;
+  // `task`: a KV head, and within it a group of the heads that read it.
+  QueryGroup make_group(const RowGroup& rows, std::int64_t task) const {
+    const std::int64_t kv_head = task / head_groups_;
+    const std::int64_t first_head = task % head_groups_ * heads_per_group_;
     const std::int64_t last_head = std::min(heads_per_kv_, first_head + heads_per_group_);
-    const std::int64_t first_row = row_block * rows_per_block_;
-    const std::int64_t last_row = std::min(params_.placement.rows, first_row + rows_per_block_);
-    const std::int32_t* slots = pointer_to(params_.placement.sequence_slots);
     QueryGroup group;
-    for (std::int64_t row = first_row; row < last_row; ++row) {
-      if (group.count > 0 && slots[row] != group.slot) {
-        attend(group);
-        group = {};
-      }
-      group.slot = slots[row];
-      group.kv_head = static_cast<int>(kv_head);
+    group.slot = pointer_to(params_.placement.sequence_slots)[rows.first];
+    group.kv_head = static_cast<int>(kv_head);
+    for (std::int64_t row = rows.first; row < rows.first + rows.count; ++row) {
       for (std::int64_t head = first_head; head < last_head; ++head) {
         add_query(group, row, kv_head * heads_per_kv_ + head);
       }
     }
-    attend(group);
+    return group;
   }
 
   void add_query(QueryGroup& group, std::int64_t row, std::int64_t head) const {
@@ -120,18 +133,20 @@ class Attention final {
     return static_cast<int>(std::clamp<std::int64_t>(tokens, 0, kSegmentTokens));
   }
 
-  // partials: [kMaxQueries, partial_size_]; those of queries that do not reach the segment are left
+  // partials: [group.count, partial_size_]; those of queries that do not reach the segment are left
   // alone.
   void attend_segment(const QueryGroup& group, std::int64_t segment, float* partials) const {
+    thread_local std::vector<float> memory;
     const void* k_rows[kSegmentTokens];
     const void* v_rows[kSegmentTokens];
-    SegmentAttention job = {
-        .k_rows = k_rows,
-        .v_rows = v_rows,
-        .query_count = group.count,
-        .head_dim = params_.pages.head_dim,
-        .scale = params_.scale,
-        .element = params_.pages.dtype == base::DType::kBF16 ? Element::kBF16 : Element::kF32};
+    SegmentAttention job;
+    job.k_rows = k_rows;
+    job.v_rows = v_rows;
+    job.query_count = group.count;
+    job.head_dim = params_.pages.head_dim;
+    job.scale = params_.scale;
+    job.element = params_.pages.dtype == base::DType::kBF16 ? Element::kBF16 : Element::kF32;
+    job.scratch = scratch(memory, attention_scratch(job.head_dim));
     int tokens = 0;
     for (int i = 0; i < group.count; ++i) {
       job.queries[i] = group.queries[i];
@@ -165,10 +180,10 @@ class Attention final {
   }
 
   // On this thread alone.
-  void attend_serial(const QueryGroup& group) const {
+  void attend(const QueryGroup& group) const {
     thread_local std::vector<float> memory;
-    float* states = scratch(memory, 2 * kMaxQueries * partial_size_);
-    float* partials = states + kMaxQueries * partial_size_;
+    float* states = scratch(memory, 2 * group.count * partial_size_);
+    float* partials = states + group.count * partial_size_;
     for (std::int64_t segment = 0; segment < group.segments; ++segment) {
       attend_segment(group, segment, partials);
       merge_segment(group, segment, partials, states);
@@ -176,23 +191,43 @@ class Attention final {
     finish(group, states);
   }
 
-  // The segments on all threads, a wave at a time; merged in order on this one.
-  void attend_shared(const QueryGroup& group) const {
+  // The segments on all threads, a wave at a time, all KV heads of a segment on one of them: their
+  // rows are neighbours in memory. Merged in order.
+  void attend_shared(const RowGroup& rows) const {
     thread_local std::vector<float> memory;
-    const std::int64_t group_size = kMaxQueries * partial_size_;
-    float* states = scratch(memory, (1 + kWaveSegments) * group_size);
-    float* partials = states + group_size;
-    for (std::int64_t first = 0; first < group.segments; first += kWaveSegments) {
-      const std::int64_t count = std::min(kWaveSegments, group.segments - first);
-      const auto attend = [&](std::int64_t i) {
-        attend_segment(group, first + i, partials + i * group_size);
+    thread_local std::vector<QueryGroup> groups;
+    groups.clear();
+    for (std::int64_t task = 0; task < tasks_per_row_group(); ++task) {
+      groups.push_back(make_group(rows, task));
+    }
+    const std::int64_t segments = groups.front().segments;
+    const std::int64_t segment_size = params_.heads * rows.count * partial_size_;
+    float* states = scratch(memory, (1 + kWaveSegments) * segment_size);
+    float* partials = states + segment_size;
+    for (std::int64_t first = 0; first < segments; first += kWaveSegments) {
+      const std::int64_t count = std::min(kWaveSegments, segments - first);
+      // Not by name: on another thread that would be another vector.
+      const auto attend_all = [&, shared = std::span<const QueryGroup>(groups)](std::int64_t i) {
+        float* target = partials + i * segment_size;
+        for (const QueryGroup& group : shared) {
+          attend_segment(group, first + i, target);
+          target += group.count * partial_size_;
+        }
       };
-      context_.pool.parallel_for(count, std::ref(attend));
+      context_.pool.parallel_for(count, std::ref(attend_all));
       for (std::int64_t i = 0; i < count; ++i) {
-        merge_segment(group, first + i, partials + i * group_size, states);
+        std::int64_t at = 0;
+        for (const QueryGroup& group : groups) {
+          merge_segment(group, first + i, partials + i * segment_size + at, states + at);
+          at += group.count * partial_size_;
+        }
       }
     }
-    finish(group, states);
+    const float* state = states;
+    for (const QueryGroup& group : groups) {
+      finish(group, state);
+      state += group.count * partial_size_;
+    }
   }
 
   const OperatorContext& context_;
@@ -201,9 +236,7 @@ class Attention final {
   const std::int64_t heads_per_kv_;
   const std::int64_t partial_size_;
   std::int64_t heads_per_group_ = 0;
-  std::int64_t rows_per_block_ = 0;
-  std::int64_t head_blocks_ = 0;
-  std::int64_t row_blocks_ = 0;
+  std::int64_t head_groups_ = 0;
 };
 
 }  // namespace

@@ -57,19 +57,19 @@ class CpuDevice final : public Device {
   }
 
   absl::StatusOr<std::unique_ptr<Weight>> prepare_weight(const HostMatrix& matrix,
-                                                         base::DType compute) override {
+                                                         Compute compute) override {
     return cpu::PackedWeight::pack(matrix, compute, *this, pool_);
   }
 
   void embed(const EmbedParams& params, Stream& stream) override {
     enqueue(cpu::run_embed, params, stream);
   }
-  void rms_norm(const RmsNormParams& params, Stream& stream) override {
-    enqueue(cpu::run_rms_norm, params, stream);
-  }
   void linear(const LinearParams& params, Stream& stream) override {
-    linear_calls_.fetch_add(1, std::memory_order_relaxed);
-    linear_rows_.fetch_add(params.rows, std::memory_order_relaxed);
+    for (const LinearProduct& product : params.products) {
+      if (product.weight == nullptr) break;
+      linear_calls_.fetch_add(1, std::memory_order_relaxed);
+      linear_rows_.fetch_add(params.rows, std::memory_order_relaxed);
+    }
     enqueue(cpu::run_linear, params, stream);
   }
   void rope_angles(const RopeAnglesParams& params, Stream& stream) override {
@@ -81,9 +81,6 @@ class CpuDevice final : public Device {
   void paged_attention(const PagedAttentionParams& params, Stream& stream) override {
     queue_.wait(stream, Event{.ticket = params.wait_ticket});
     enqueue(cpu::run_paged_attention, params, stream);
-  }
-  void silu_mul(const SiluMulParams& params, Stream& stream) override {
-    enqueue(cpu::run_silu_mul, params, stream);
   }
   void add(const AddParams& params, Stream& stream) override {
     enqueue(cpu::run_add, params, stream);

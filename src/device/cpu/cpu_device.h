@@ -40,8 +40,7 @@ struct CpuDeviceOptions {
 absl::StatusOr<std::unique_ptr<Device>> make_cpu_device(base::ThreadPool& pool,
                                                         const CpuDeviceOptions& options);
 
-// Bytes that prepare_weight takes for a [rows, cols] matrix: for the ledger, before anything is
-// loaded.
-std::int64_t cpu_weight_bytes(std::int64_t rows, std::int64_t cols, base::DType compute);
+// Bytes that prepare_weight takes for a matrix: for the ledger, before anything is loaded.
+std::int64_t cpu_weight_bytes(const MatrixShape& shape, Compute compute);
 
 }  // namespace hisparse::device

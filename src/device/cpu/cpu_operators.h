@@ -20,12 +20,10 @@ struct OperatorContext {
 };
 
 void run_embed(const OperatorContext& context, const EmbedParams& params);
-void run_rms_norm(const OperatorContext& context, const RmsNormParams& params);
 void run_linear(const OperatorContext& context, const LinearParams& params);
 void run_rope_angles(const OperatorContext& context, const RopeAnglesParams& params);
 void run_rope_and_store(const OperatorContext& context, const RopeAndStoreParams& params);
 void run_paged_attention(const OperatorContext& context, const PagedAttentionParams& params);
-void run_silu_mul(const OperatorContext& context, const SiluMulParams& params);
 void run_add(const OperatorContext& context, const AddParams& params);
 void run_gather_rows(const OperatorContext& context, const GatherRowsParams& params);
 void run_copy_columns(const OperatorContext& context, const CopyColumnsParams& params);

@@ -3,18 +3,28 @@
 // and a query never touches a row behind its count.
 
 constexpr int kKeyTile = 4;
-constexpr int kQueryTile = 2;
+constexpr int kQueryTile = 3;
 constexpr int kValueVectors = 4;
+// Rows that are expanded to f32 once are worth it from so many queries on.
+constexpr int kExpandQueries = 8;
+// Keys, or values, in f32 that all queries pass over while they are in the L1 cache.
+constexpr int kCacheBytes = 16384;
+
+// Queries [first, first + kQueries) of a segment; all of them see the rows of the pass.
+struct Pass {
+  int first = 0;
+  int begin = 0;  // rows of the segment
+  int end = 0;
+};
 
 // scores[q][key] = scale * dot. A dot product is eight sums over the head (lane i takes the values
 // i, i + 8, ...) and one tree.
 template <typename T, int kQueries, int kKeys>
-inline void score_tile(const SegmentAttention& s, int query, int key,
-                       float (*scores)[kSegmentTokens]) {
+inline void score_tile(const SegmentAttention& s, const void* const* k_rows, int query, int key) {
   F8 sums[kQueries][kKeys] = {};
   F8 q[kQueries], k;
   const T* rows[kKeys];
-  for (int j = 0; j < kKeys; ++j) rows[j] = static_cast<const T*>(s.k_rows[key + j]);
+  for (int j = 0; j < kKeys; ++j) rows[j] = static_cast<const T*>(k_rows[key + j]);
   int d = 0;
   for (; d + kLanes <= s.head_dim; d += kLanes) {
     for (int i = 0; i < kQueries; ++i) load(q[i], s.queries[query + i] + d);
@@ -30,28 +40,26 @@ inline void score_tile(const SegmentAttention& s, int query, int key,
       for (int i = 0; i < kQueries; ++i) sums[i][j] += q[i] * k;
     }
   }
-  if constexpr (kQueries == kQueryTile && kKeys == kKeyTile) {
-    F8 dots;
-    sum_lanes_of_eight(sums, dots);
-    dots *= s.scale;
-    std::memcpy(scores[0] + key, &dots, sizeof(dots) / 2);
-    std::memcpy(scores[1] + key, reinterpret_cast<const char*>(&dots) + sizeof(dots) / 2,
-                sizeof(dots) / 2);
-  } else {
-    for (int i = 0; i < kQueries; ++i) {
-      for (int j = 0; j < kKeys; ++j) scores[i][key + j] = sum_lanes(sums[i][j]) * s.scale;
+  for (int i = 0; i < kQueries; ++i) {
+    float* scores = s.scratch + (query + i) * kSegmentTokens + key;
+    if constexpr (kKeys == kKeyTile) {
+      F4 dots;
+      sum_lanes_of_four(sums[i], dots);
+      dots *= s.scale;
+      std::memcpy(scores, &dots, sizeof(dots));
+    } else {
+      for (int j = 0; j < kKeys; ++j) scores[j] = sum_lanes(sums[i][j]) * s.scale;
     }
   }
 }
 
 template <typename T, int kQueries>
-inline void score_keys(const SegmentAttention& s, int query, int begin, int end,
-                       float (*scores)[kSegmentTokens]) {
-  int key = begin;
-  for (; key + kKeyTile <= end; key += kKeyTile) {
-    score_tile<T, kQueries, kKeyTile>(s, query, key, scores);
+inline void score_keys(const SegmentAttention& s, const void* const* k_rows, const Pass& pass) {
+  int key = pass.begin;
+  for (; key + kKeyTile <= pass.end; key += kKeyTile) {
+    score_tile<T, kQueries, kKeyTile>(s, k_rows, pass.first, key);
   }
-  for (; key < end; ++key) score_tile<T, kQueries, 1>(s, query, key, scores);
+  for (; key < pass.end; ++key) score_tile<T, kQueries, 1>(s, k_rows, pass.first, key);
 }
 
 inline float largest(const float* scores, int count) {
@@ -92,91 +100,163 @@ inline void exponentiate(float* scores, int count, float* partial) {
   partial[1] = sum_lanes(sum);
 }
 
-// Adds weights[q][t] * v[t] over t in [begin, end) to kVectors vectors of the partials' values.
+// Adds weights[q][t] * v[t] over the pass to kVectors vectors of the partials' values.
 template <typename T, int kQueries, int kVectors>
-inline void add_value_tile(const SegmentAttention& s, int query, int column, int begin, int end,
-                           const float (*weights)[kSegmentTokens]) {
+inline void add_value_tile(const SegmentAttention& s, const void* const* v_rows, const Pass& pass,
+                           int column) {
   F8 sums[kQueries][kVectors];
   F8 v[kVectors];
+  const float* weights = s.scratch + pass.first * kSegmentTokens;
   for (int i = 0; i < kQueries; ++i) {
-    const float* values = s.partials[query + i] + kPartialHeader + column;
+    const float* values = s.partials[pass.first + i] + kPartialHeader + column;
     for (int j = 0; j < kVectors; ++j) load(sums[i][j], values + j * kLanes);
   }
-  for (int t = begin; t < end; ++t) {
-    const T* row = static_cast<const T*>(s.v_rows[t]) + column;
+  for (int t = pass.begin; t < pass.end; ++t) {
+    const T* row = static_cast<const T*>(v_rows[t]) + column;
     for (int j = 0; j < kVectors; ++j) load(v[j], row + j * kLanes);
     for (int i = 0; i < kQueries; ++i) {
-      for (int j = 0; j < kVectors; ++j) sums[i][j] += weights[i][t] * v[j];
+      for (int j = 0; j < kVectors; ++j) sums[i][j] += weights[i * kSegmentTokens + t] * v[j];
     }
   }
   for (int i = 0; i < kQueries; ++i) {
-    float* values = s.partials[query + i] + kPartialHeader + column;
+    float* values = s.partials[pass.first + i] + kPartialHeader + column;
     for (int j = 0; j < kVectors; ++j) store(values + j * kLanes, sums[i][j]);
   }
 }
 
 // The columns behind the last whole vector.
 template <typename T>
-inline void add_value_tail(const SegmentAttention& s, int query, int column, int begin, int end,
-                           const float* weights) {
+inline void add_value_tail(const SegmentAttention& s, const void* const* v_rows, const Pass& pass,
+                           int query, int column) {
   const int valid = s.head_dim - column;
+  const float* weights = s.scratch + query * kSegmentTokens;
   float* values = s.partials[query] + kPartialHeader + column;
   F8 sums, v;
   load_partial(sums, values, valid);
-  for (int t = begin; t < end; ++t) {
-    load_partial(v, static_cast<const T*>(s.v_rows[t]) + column, valid);
+  for (int t = pass.begin; t < pass.end; ++t) {
+    load_partial(v, static_cast<const T*>(v_rows[t]) + column, valid);
     sums += weights[t] * v;
   }
   store_partial(values, sums, valid);
 }
 
 template <typename T, int kQueries>
-inline void add_values(const SegmentAttention& s, int query, int begin, int end,
-                       const float (*weights)[kSegmentTokens]) {
-  if (begin >= end) return;
+inline void add_values(const SegmentAttention& s, const void* const* v_rows, const Pass& pass) {
+  if (pass.begin >= pass.end) return;
   int column = 0;
   for (; column + kValueVectors * kLanes <= s.head_dim; column += kValueVectors * kLanes) {
-    add_value_tile<T, kQueries, kValueVectors>(s, query, column, begin, end, weights);
+    add_value_tile<T, kQueries, kValueVectors>(s, v_rows, pass, column);
   }
   for (; column + kLanes <= s.head_dim; column += kLanes) {
-    add_value_tile<T, kQueries, 1>(s, query, column, begin, end, weights);
+    add_value_tile<T, kQueries, 1>(s, v_rows, pass, column);
   }
   if (column == s.head_dim) return;
-  for (int i = 0; i < kQueries; ++i) {
-    add_value_tail<T>(s, query + i, column, begin, end, weights[i]);
-  }
+  for (int i = 0; i < kQueries; ++i) add_value_tail<T>(s, v_rows, pass, pass.first + i, column);
 }
 
-inline void start_partial(float* partial, float* scores, int count, int head_dim) {
-  exponentiate(scores, count, partial);
-  std::memset(partial + kPartialHeader, 0, static_cast<std::size_t>(head_dim) * sizeof(float));
-}
-
-// One or two queries; the shorter one stops at its own count.
 template <typename T>
-inline void attend_pair(const SegmentAttention& s, int query) {
-  alignas(sizeof(F8)) float scores[kQueryTile][kSegmentTokens];
-  const int first = s.counts[query];
-  const int second = query + 1 < s.query_count ? s.counts[query + 1] : 0;
-  const int both = first < second ? first : second;
-  score_keys<T, kQueryTile>(s, query, 0, both, scores);
-  score_keys<T, 1>(s, query, both, first, scores);
-  score_keys<T, 1>(s, query + 1, both, second, scores + 1);
-  if (first > 0) start_partial(s.partials[query], scores[0], first, s.head_dim);
-  if (second > 0) start_partial(s.partials[query + 1], scores[1], second, s.head_dim);
-  add_values<T, kQueryTile>(s, query, 0, both, scores);
-  add_values<T, 1>(s, query, both, first, scores);
-  add_values<T, 1>(s, query + 1, both, second, scores + 1);
+struct ScoreKeys {
+  template <int kQueries>
+  static inline void run(const SegmentAttention& s, const void* const* rows, const Pass& pass) {
+    score_keys<T, kQueries>(s, rows, pass);
+  }
+};
+
+template <typename T>
+struct AddValues {
+  template <int kQueries>
+  static inline void run(const SegmentAttention& s, const void* const* rows, const Pass& pass) {
+    add_values<T, kQueries>(s, rows, pass);
+  }
+};
+
+// kQueries together over the rows that all of them see, then each alone.
+template <typename Step, int kQueries>
+inline void run_tile(const SegmentAttention& s, const void* const* rows, Pass pass) {
+  int common = pass.end;
+  for (int i = 0; i < kQueries; ++i) {
+    if (s.counts[pass.first + i] < common) common = s.counts[pass.first + i];
+  }
+  if (common < pass.begin) common = pass.begin;
+  Step::template run<kQueries>(s, rows, {pass.first, pass.begin, common});
+  for (int i = 0; i < kQueries; ++i) {
+    const int query = pass.first + i;
+    const int end = s.counts[query] < pass.end ? s.counts[query] : pass.end;
+    if (common < end) Step::template run<1>(s, rows, {query, common, end});
+  }
 }
 
-void attend_segment(const SegmentAttention& segment) {
-  for (int query = 0; query < segment.query_count; query += kQueryTile) {
-    if (segment.element == Element::kBF16) {
-      attend_pair<std::uint16_t>(segment, query);
-    } else {
-      attend_pair<float>(segment, query);
-    }
+// All queries over rows [begin, end).
+template <typename Step>
+inline void run_queries(const SegmentAttention& s, const void* const* rows, int begin, int end) {
+  int query = 0;
+  // Four queries are two and two, not three and one.
+  for (; s.query_count - query >= kQueryTile && s.query_count - query != kQueryTile + 1;
+       query += kQueryTile) {
+    run_tile<Step, kQueryTile>(s, rows, {query, begin, end});
   }
+  for (; s.query_count - query >= 2; query += 2) run_tile<Step, 2>(s, rows, {query, begin, end});
+  if (query < s.query_count) run_tile<Step, 1>(s, rows, {query, begin, end});
+}
+
+// Blocks of rows that stay in the cache while the queries pass.
+template <typename Step>
+inline void run_blocks(const SegmentAttention& s, const void* const* rows, int count) {
+  const int fitting = kCacheBytes / (s.head_dim * static_cast<int>(sizeof(float)));
+  const int block = fitting < kKeyTile ? kKeyTile : fitting / kKeyTile * kKeyTile;
+  for (int begin = 0; begin < count; begin += block) {
+    run_queries<Step>(s, rows, begin, begin + block < count ? begin + block : count);
+  }
+}
+
+// Copies bf16 rows to f32 and lets `rows` point to the copies.
+inline void expand_rows(const SegmentAttention& s, const void* const* from, int count, float* to,
+                        const void** rows) {
+  for (int t = 0; t < count; ++t, to += s.head_dim) {
+    const auto* row = static_cast<const std::uint16_t*>(from[t]);
+    rows[t] = to;
+    int d = 0;
+    F8 x;
+    for (; d + kLanes <= s.head_dim; d += kLanes) {
+      load(x, row + d);
+      store(to + d, x);
+    }
+    if (d == s.head_dim) continue;
+    load_partial(x, row + d, s.head_dim - d);
+    store_partial(to + d, x, s.head_dim - d);
+  }
+}
+
+inline void start_partials(const SegmentAttention& s) {
+  for (int i = 0; i < s.query_count; ++i) {
+    if (s.counts[i] == 0) continue;
+    exponentiate(s.scratch + i * kSegmentTokens, s.counts[i], s.partials[i]);
+    std::memset(s.partials[i] + kPartialHeader, 0,
+                static_cast<std::size_t>(s.head_dim) * sizeof(float));
+  }
+}
+
+template <typename T>
+inline void attend(const SegmentAttention& s, const void* const* k_rows, const void* const* v_rows,
+                   int count) {
+  run_blocks<ScoreKeys<T>>(s, k_rows, count);
+  start_partials(s);
+  run_blocks<AddValues<T>>(s, v_rows, count);
+}
+
+void attend_segment(const SegmentAttention& s) {
+  int count = 0;
+  for (int i = 0; i < s.query_count; ++i) count = s.counts[i] > count ? s.counts[i] : count;
+  if (s.element == Element::kF32) return attend<float>(s, s.k_rows, s.v_rows, count);
+  if (s.query_count < kExpandQueries) {
+    return attend<std::uint16_t>(s, s.k_rows, s.v_rows, count);
+  }
+  const void* k_rows[kSegmentTokens];
+  const void* v_rows[kSegmentTokens];
+  float* k = s.scratch + kMaxQueries * kSegmentTokens;
+  expand_rows(s, s.k_rows, count, k, k_rows);
+  expand_rows(s, s.v_rows, count, k + kSegmentTokens * s.head_dim, v_rows);
+  attend<float>(s, k_rows, v_rows, count);
 }
 
 void merge_partial(float* state, const float* partial, int head_dim) {

@@ -1,138 +1,276 @@
-// The matrix product. Every output element is one f32 accumulator over k in rising order; all tile
-// sizes are instances of one body, so the number of rows does not change the bits.
+// The matrix product. Every output element is one f32 accumulator over k (over the groups of k, for
+// quantised weights) in rising order; all tile sizes are instances of one body, so the number of
+// rows does not change the bits.
 
-// k steps whose weights stay in the L2 cache while the rows pass. Between blocks the accumulators
-// rest in `out`, which loses nothing.
-constexpr std::int64_t kBlockSteps = 512;
+// k steps whose weights stay in the L1 cache while the rows pass. Between blocks the accumulators
+// rest in memory, which loses nothing.
+constexpr std::int64_t kBlockSteps = 256;
 constexpr int kPanelVectors = kPanelColumns / kLanes;
 
+// Accumulators of one call.
+typedef float Sums[kMaxProductRows][kPanelColumns];
+
 struct TilePlace {
-  std::int64_t row = 0;
   std::int64_t begin = 0;  // of k
   std::int64_t end = 0;
+  int row = 0;     // first row of the tile
   int vector = 0;  // first vector of the panel
 };
 
-inline std::int64_t valid_lanes(int columns, int vector) {
-  const int rest = columns - vector * kLanes;
-  return rest > kLanes ? kLanes : rest < 0 ? 0 : rest;
-}
-
 template <int kRows, int kVectors>
-inline void load_tile(F8 (&sums)[kRows][kVectors], const PanelProduct& p, const TilePlace& place) {
+inline void load_tile(F8 (&tile)[kRows][kVectors], const Sums& sums, const TilePlace& place) {
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      const float* from = p.out + (place.row + r) * p.out_stride + (place.vector + v) * kLanes;
-      const std::int64_t valid = valid_lanes(p.columns, place.vector + v);
-      if (place.begin == 0 || valid == 0) {
-        sums[r][v] = F8{};
-      } else if (valid == kLanes) {
-        load(sums[r][v], from);
+      if (place.begin == 0) {
+        tile[r][v] = F8{};
       } else {
-        load_partial(sums[r][v], from, valid);
+        load(tile[r][v], sums[place.row + r] + (place.vector + v) * kLanes);
       }
     }
   }
 }
 
 template <int kRows, int kVectors>
-inline void store_tile(const F8 (&sums)[kRows][kVectors], const PanelProduct& p,
-                       const TilePlace& place) {
+inline void store_tile(const F8 (&tile)[kRows][kVectors], Sums& sums, const TilePlace& place) {
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      float* to = p.out + (place.row + r) * p.out_stride + (place.vector + v) * kLanes;
-      const std::int64_t valid = valid_lanes(p.columns, place.vector + v);
-      if (valid == kLanes) {
-        store(to, sums[r][v]);
-      } else {
-        store_partial(to, sums[r][v], valid);
-      }
+      store(sums[place.row + r] + (place.vector + v) * kLanes, tile[r][v]);
     }
   }
 }
 
-template <typename T, int kRows, int kVectors>
-void multiply_tile(const PanelProduct& p, const TilePlace& place) {
-  F8 sums[kRows][kVectors];
-  load_tile(sums, p, place);
-  const T* weights = static_cast<const T*>(p.panel) + place.vector * kLanes;
-  const float* in[kRows];
-  for (int r = 0; r < kRows; ++r) in[r] = p.in + (place.row + r) * p.k;
-  for (std::int64_t k = place.begin; k < place.end; ++k) {
-    F8 step[kVectors];
-    for (int v = 0; v < kVectors; ++v) load(step[v], weights + k * kPanelColumns + v * kLanes);
+// f32 and bf16 panels.
+struct FloatPanel {
+  static constexpr int kTileRows = kFloatTileRows;
+  // Six rows of two vectors fill the sixteen registers of x86-64-v3: 12 sums, 2 weights, 1 input.
+  static constexpr int kTileVectors = 2;
+  static constexpr int kWideRows = 2;  // so few rows have room for the whole panel
+
+  template <int kRows, int kVectors>
+  static inline void add_step(F8 (&tile)[kRows][kVectors], const F8 (&w)[kVectors],
+                              const float* in) {
     for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < kVectors; ++v) sums[r][v] += in[r][k] * step[v];
+      for (int v = 0; v < kVectors; ++v) tile[r][v] += in[r] * w[v];
     }
   }
-  store_tile(sums, p, place);
+};
+
+struct F32Panel : FloatPanel {
+  template <int kRows, int kVectors>
+  static inline void add(F8 (&tile)[kRows][kVectors], const PanelProduct& p,
+                         const TilePlace& place) {
+    const auto* weights = static_cast<const float*>(p.panel) + place.vector * kLanes;
+    const float* in = static_cast<const float*>(p.tiles) +
+                      place.row * (packed_row_bytes(Activation::kF32, p.k) / 4);
+    F8 w[kVectors];
+    for (std::int64_t k = place.begin; k < place.end; ++k) {
+      for (int v = 0; v < kVectors; ++v) load(w[v], weights + k * kPanelColumns + v * kLanes);
+      add_step<kRows>(tile, w, in + k * kRows);
+    }
+  }
+};
+
+// Two neighbours of k lie in one 32-bit lane.
+struct BF16Panel : FloatPanel {
+  template <int kRows, int kVectors>
+  static inline void add(F8 (&tile)[kRows][kVectors], const PanelProduct& p,
+                         const TilePlace& place) {
+    const auto* pairs = static_cast<const std::uint32_t*>(p.panel) + place.vector * kLanes;
+    const float* in = static_cast<const float*>(p.tiles) +
+                      place.row * (packed_row_bytes(Activation::kBF16, p.k) / 4);
+    F8 w[kVectors];
+    for (std::int64_t k = place.begin; k < place.end; k += 2) {
+      const std::uint32_t* from = pairs + k / 2 * kPanelColumns;
+      for (int v = 0; v < kVectors; ++v) load_low_halves(w[v], from + v * kLanes);
+      add_step<kRows>(tile, w, in + k * kRows);
+      for (int v = 0; v < kVectors; ++v) load_high_halves(w[v], from + v * kLanes);
+      add_step<kRows>(tile, w, in + (k + 1) * kRows);
+    }
+  }
+};
+
+// Quantised panels: integer sums within a group of k, scaled and added to the accumulators.
+template <Element kElement>
+struct IntPanel {
+  static constexpr int kTileRows = kIntTileRows;
+  static constexpr int kTileVectors = 2;
+  static constexpr int kWideRows = 1;
+
+  // Scales and minima of one group.
+  template <int kVectors>
+  struct Header {
+    F8 scale[kVectors];
+    F8 minimum[kVectors];
+  };
+
+  template <int kVectors>
+  static inline void load_header(Header<kVectors>& header, const std::uint8_t* group, int vector) {
+    const auto* halves = reinterpret_cast<const std::uint16_t*>(group) + vector * kLanes;
+    for (int v = 0; v < kVectors; ++v) {
+      load_halves(header.scale[v], halves + v * kLanes);
+      if constexpr (kElement == Element::kInt4Min) {
+        load_halves(header.minimum[v], halves + kPanelColumns + v * kLanes);
+      } else {
+        header.minimum[v] = header.scale[v] * static_cast<float>(-kInt4ZeroPoint);
+      }
+    }
+  }
+
+  template <int kRows, int kVectors>
+  static inline void sum_group(IntSums (&sums)[kRows][kVectors], const std::uint8_t* weights,
+                               const std::int8_t* in) {
+    constexpr int kStride = kPanelColumns * kQuadValues;
+    constexpr int kRowsQuad = kRows * kQuadValues;
+    Quads x;
+    if constexpr (kElement == Element::kInt8) {
+      Quads w[kVectors];
+      for (int j = 0; j < kGroupQuads; ++j) {
+        for (int v = 0; v < kVectors; ++v) load_quads(w[v], weights + j * kStride + v * kLanes * 4);
+        for (int r = 0; r < kRows; ++r) {
+          repeat_quad(x, in + j * kRowsQuad + r * kQuadValues);
+          for (int v = 0; v < kVectors; ++v) add_int8(sums[r][v], w[v], x);
+        }
+      }
+    } else {
+      Quads low[kVectors], high[kVectors];
+      for (int j = 0; j < kGroupQuads / 2; ++j) {
+        for (int v = 0; v < kVectors; ++v) {
+          load_quads(x, weights + j * kStride + v * kLanes * kQuadValues);
+          split_nibbles(low[v], high[v], x);
+        }
+        for (int r = 0; r < kRows; ++r) {
+          const std::int8_t* quad = in + j * kRowsQuad + r * kQuadValues;
+          repeat_quad(x, quad);
+          for (int v = 0; v < kVectors; ++v) add_int4(sums[r][v], low[v], x);
+          repeat_quad(x, quad + kGroupQuads / 2 * kRowsQuad);
+          for (int v = 0; v < kVectors; ++v) add_int4(sums[r][v], high[v], x);
+        }
+      }
+    }
+  }
+
+  template <int kRows, int kVectors>
+  static inline void add(F8 (&tile)[kRows][kVectors], const PanelProduct& p,
+                         const TilePlace& place) {
+    constexpr std::int64_t kRowGroup = packed_row_bytes(Activation::kInt8, kGroupValues);
+    const auto* group = static_cast<const std::uint8_t*>(p.panel) +
+                        place.begin / kGroupValues * group_bytes(kElement);
+    const auto* in = static_cast<const std::int8_t*>(p.tiles) +
+                     place.row * packed_row_bytes(Activation::kInt8, p.k) +
+                     place.begin / kGroupValues * kRowGroup * kRows;
+    for (std::int64_t k = place.begin; k < place.end; k += kGroupValues) {
+      IntSums sums[kRows][kVectors];
+      for (int r = 0; r < kRows; ++r) {
+        for (int v = 0; v < kVectors; ++v) clear(sums[r][v]);
+      }
+      sum_group<kRows>(
+          sums, group + group_header_bytes(kElement) + place.vector * kLanes * kQuadValues, in);
+      scale_group<kRows>(tile, sums, group, place.vector,
+                         reinterpret_cast<const float*>(in + kRows * kGroupValues));
+      group += group_bytes(kElement);
+      in += kRowGroup * kRows;
+    }
+  }
+
+  // tile += sums * scale of the row * scale of the column + sum of the row * minimum of the column.
+  template <int kRows, int kVectors>
+  static inline void scale_group(F8 (&tile)[kRows][kVectors],
+                                 const IntSums (&sums)[kRows][kVectors], const std::uint8_t* group,
+                                 int vector, const float* row_scales) {
+    Header<kVectors> header;
+    load_header(header, group, vector);
+    for (int r = 0; r < kRows; ++r) {
+      for (int v = 0; v < kVectors; ++v) {
+        F8 value;
+        if constexpr (kElement == Element::kInt8) {
+          int8_to_float(value, sums[r][v]);
+        } else {
+          int4_to_float(value, sums[r][v]);
+        }
+        value = value * row_scales[r];
+        tile[r][v] += value * header.scale[v];
+        if constexpr (kElement != Element::kInt8) {
+          tile[r][v] += row_scales[kRows + r] * header.minimum[v];
+        }
+      }
+    }
+  }
+};
+
+template <typename Panel, int kRows, int kVectors>
+void multiply_tile(const PanelProduct& p, const TilePlace& place, Sums& sums) {
+  F8 tile[kRows][kVectors];
+  load_tile(tile, sums, place);
+  Panel::template add<kRows, kVectors>(tile, p, place);
+  store_tile(tile, sums, place);
 }
 
-// Six rows of two vectors fill the sixteen registers of x86-64-v3: 12 sums, 2 weights, 1 input.
-constexpr int kTileRows = 6;
-constexpr int kTileVectors = 2;
-// Fewer rows have room for the whole panel.
-constexpr std::int64_t kWideTileRows = 2;
-
-template <typename T>
-inline void multiply_few_rows(const PanelProduct& p, const TilePlace& place, std::int64_t rows) {
+template <typename Panel, int kVectors>
+inline void multiply_rows(const PanelProduct& p, const TilePlace& place, Sums& sums) {
+  const int rows = p.rows - place.row;
+  if (rows >= Panel::kTileRows) {
+    return multiply_tile<Panel, Panel::kTileRows, kVectors>(p, place, sums);
+  }
   switch (rows) {
     case 1:
-      return multiply_tile<T, 1, kTileVectors>(p, place);
+      return multiply_tile<Panel, 1, kVectors>(p, place, sums);
     case 2:
-      return multiply_tile<T, 2, kTileVectors>(p, place);
+      return multiply_tile<Panel, 2, kVectors>(p, place, sums);
     case 3:
-      return multiply_tile<T, 3, kTileVectors>(p, place);
+      return multiply_tile<Panel, 3, kVectors>(p, place, sums);
     case 4:
-      return multiply_tile<T, 4, kTileVectors>(p, place);
-    case 5:
-      return multiply_tile<T, 5, kTileVectors>(p, place);
+      return multiply_tile<Panel, 4, kVectors>(p, place, sums);
     default:
-      return multiply_tile<T, kTileRows, kTileVectors>(p, place);
+      return multiply_tile<Panel, 5, kVectors>(p, place, sums);
   }
 }
 
-template <typename T>
-inline void multiply_wide(const PanelProduct& p) {
-  const TilePlace place = {.row = 0, .begin = 0, .end = p.k, .vector = 0};
-  if (p.rows == 1) {
-    multiply_tile<T, 1, kPanelVectors>(p, place);
-  } else {
-    multiply_tile<T, 2, kPanelVectors>(p, place);
+template <typename Panel>
+inline void multiply(const PanelProduct& p, Sums& sums) {
+  if (p.rows == 1) return multiply_tile<Panel, 1, kPanelVectors>(p, {.end = p.k}, sums);
+  if (p.rows == 2 && Panel::kWideRows == 2) {
+    return multiply_tile<Panel, 2, kPanelVectors>(p, {.end = p.k}, sums);
   }
-}
-
-template <typename T>
-inline void multiply_blocked(const PanelProduct& p) {
   for (std::int64_t begin = 0; begin < p.k; begin += kBlockSteps) {
     const std::int64_t end = begin + kBlockSteps < p.k ? begin + kBlockSteps : p.k;
-    for (int vector = 0; vector < kPanelVectors; vector += kTileVectors) {
+    for (int vector = 0; vector < kPanelVectors; vector += Panel::kTileVectors) {
       if (vector * kLanes >= p.columns) break;
-      for (std::int64_t row = 0; row < p.rows; row += kTileRows) {
-        const TilePlace place = {.row = row, .begin = begin, .end = end, .vector = vector};
-        multiply_few_rows<T>(p, place, p.rows - row);
+      for (int row = 0; row < p.rows; row += Panel::kTileRows) {
+        multiply_rows<Panel, Panel::kTileVectors>(
+            p, {.begin = begin, .end = end, .row = row, .vector = vector}, sums);
       }
     }
   }
 }
 
-template <typename T>
-inline void multiply(const PanelProduct& p) {
-  if (p.rows <= kWideTileRows) {
-    multiply_wide<T>(p);
+inline void write_row(const float* sums, float* out, int columns, ProductResult result) {
+  if (result == ProductResult::kAdd) {
+    for (int c = 0; c < columns; ++c) out[c] += sums[c];
   } else {
-    multiply_blocked<T>(p);
+    for (int c = 0; c < columns; ++c) out[c] = sums[c];
   }
 }
 
-void multiply_panel(const PanelProduct& product) {
-  if (product.element == Element::kBF16) {
-    multiply<std::uint16_t>(product);
-  } else {
-    multiply<float>(product);
+void multiply_panel(const PanelProduct& p) {
+  alignas(sizeof(F8)) Sums sums;
+  switch (p.element) {
+    case Element::kF32:
+      multiply<F32Panel>(p, sums);
+      break;
+    case Element::kBF16:
+      multiply<BF16Panel>(p, sums);
+      break;
+    case Element::kInt8:
+      multiply<IntPanel<Element::kInt8>>(p, sums);
+      break;
+    case Element::kInt4:
+      multiply<IntPanel<Element::kInt4>>(p, sums);
+      break;
+    case Element::kInt4Min:
+      multiply<IntPanel<Element::kInt4Min>>(p, sums);
+      break;
   }
-}
-
-void round_to_bf16(const float* in, float* out, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) out[i] = base::to_float(base::to_bf16(in[i]));
+  for (int r = 0; r < p.rows; ++r) {
+    write_row(sums[r], p.out + r * p.out_stride, p.columns, p.result);
+  }
 }

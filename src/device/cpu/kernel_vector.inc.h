@@ -5,6 +5,7 @@
 // the bits of a sum, stay those of eight.
 
 typedef float F8 __attribute__((vector_size(32)));
+typedef float F4 __attribute__((vector_size(16)));
 typedef std::int32_t I8 __attribute__((vector_size(32)));
 typedef std::uint32_t U8 __attribute__((vector_size(32)));
 typedef std::uint16_t H8 __attribute__((vector_size(16)));
@@ -17,6 +18,20 @@ inline void load(F8& out, const std::uint16_t* in) {
   std::memcpy(&half, in, sizeof(half));
   const U8 wide = __builtin_convertvector(half, U8) << 16;
   std::memcpy(&out, &wide, sizeof(out));
+}
+
+// Eight pairs of bf16: the first, or the second, of each.
+inline void load_low_halves(F8& out, const std::uint32_t* in) {
+  U8 pairs;
+  std::memcpy(&pairs, in, sizeof(pairs));
+  pairs <<= 16;
+  std::memcpy(&out, &pairs, sizeof(out));
+}
+inline void load_high_halves(F8& out, const std::uint32_t* in) {
+  U8 pairs;
+  std::memcpy(&pairs, in, sizeof(pairs));
+  pairs &= 0xFFFF0000u;
+  std::memcpy(&out, &pairs, sizeof(out));
 }
 
 // The first `valid` (1 to 7) values, zeros behind them: what lies behind is never read.
@@ -53,23 +68,22 @@ inline float sum_lanes(const F8& in) {
   return ((in[0] + in[4]) + (in[2] + in[6])) + ((in[1] + in[5]) + (in[3] + in[7]));
 }
 
-// The same tree for eight vectors at a time: out = {sums[0][0 ... 3], sums[1][0 ... 3]}.
-inline void sum_lanes_of_eight(const F8 (&sums)[2][4], F8& out) {
-  F8 halves[4], quarters[2];
+// The same tree for four vectors at a time.
+inline void sum_lanes_of_four(const F8 (&sums)[4], F4& out) {
+  F4 halves[4];
   for (int j = 0; j < 4; ++j) {
-    const F8& a = sums[0][j];
-    const F8& b = sums[1][j];
-    halves[j] = __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11) +
-                __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15);
+    halves[j] = __builtin_shufflevector(sums[j], sums[j], 0, 1, 2, 3) +
+                __builtin_shufflevector(sums[j], sums[j], 4, 5, 6, 7);
   }
+  F4 quarters[2];
   for (int j = 0; j < 2; ++j) {
-    const F8& a = halves[2 * j];
-    const F8& b = halves[2 * j + 1];
-    quarters[j] = __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13) +
-                  __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15);
+    const F4& a = halves[2 * j];
+    const F4& b = halves[2 * j + 1];
+    quarters[j] =
+        __builtin_shufflevector(a, b, 0, 1, 4, 5) + __builtin_shufflevector(a, b, 2, 3, 6, 7);
   }
-  out = __builtin_shufflevector(quarters[0], quarters[1], 0, 2, 8, 10, 4, 6, 12, 14) +
-        __builtin_shufflevector(quarters[0], quarters[1], 1, 3, 9, 11, 5, 7, 13, 15);
+  out = __builtin_shufflevector(quarters[0], quarters[1], 0, 2, 4, 6) +
+        __builtin_shufflevector(quarters[0], quarters[1], 1, 3, 5, 7);
 }
 
 // x = exp(x) to about 1 ulp; 0 below kLowest, infinity above kHighest; NaN stays NaN, so that

@@ -8,28 +8,105 @@
 
 namespace hisparse::device::cpu {
 
-// A weight is stored in panels of 32 output columns; inside a panel k is the slower index:
-// panel[k][32]. The last panel is padded with zeros.
+// A weight is stored in panels of 32 output columns, the last one padded with zeros. Inside a panel
+// k is the slower index; `panel_bytes` gives the size:
+//   kF32      [k][32] f32
+//   kBF16     [k / 2, rounded up][32][2] bf16
+//   kInt8     for each 32 of k: f16 scales[32]; int8 [8][32][4]
+//   kInt4     for each 32 of k: f16 scales[32]; nibbles [4][32][4]
+//   kInt4Min  for each 32 of k: f16 scales[32]; f16 minima[32]; nibbles [4][32][4]
+// The last index of the quantised ones counts four neighbours of k (a quad). A nibble byte at [j]
+// holds quad j in its low and quad j + 4 in its high half. Values are scale * q (int8),
+// scale * (q - 8) (kInt4), scale * q + minimum: GGUF's Q8_0, Q4_0 and Q4_1 to the bit, in as many
+// bytes.
+enum class Element : std::uint8_t { kF32, kBF16, kInt8, kInt4, kInt4Min };
+
 inline constexpr int kPanelColumns = 32;
+inline constexpr int kGroupValues = 32;  // of k that share a scale
+inline constexpr int kQuadValues = 4;
+inline constexpr int kGroupQuads = kGroupValues / kQuadValues;
+inline constexpr int kInt4ZeroPoint = 8;
+
+// Bytes of the scales (and minima) in front of a group of a quantised panel.
+constexpr int group_header_bytes(Element element) {
+  constexpr int kScales = kPanelColumns * 2;
+  return element == Element::kInt4Min ? 2 * kScales : kScales;
+}
+constexpr int group_bytes(Element element) {
+  constexpr int kValues = kPanelColumns * kGroupValues;
+  return group_header_bytes(element) + (element == Element::kInt8 ? kValues : kValues / 2);
+}
+
+constexpr std::int64_t panel_bytes(Element element, std::int64_t k) {
+  switch (element) {
+    case Element::kF32:
+      return kPanelColumns * k * 4;
+    case Element::kBF16:
+      return kPanelColumns * ((k + 1) / 2) * 4;
+    case Element::kInt8:
+    case Element::kInt4:
+    case Element::kInt4Min:
+      return k / kGroupValues * group_bytes(element);
+  }
+  return 0;
+}
+
+// What rows are turned into before they meet a weight. kInt8 has a scale for each 32 values of a
+// row: q = round(x / scale), scale = max |x| / 127; a group with a NaN or an infinity is NaN.
+enum class Activation : std::uint8_t { kF32, kBF16, kInt8 };
+
+constexpr Activation activation_for(Element element) {
+  if (element == Element::kF32) return Activation::kF32;
+  return element == Element::kBF16 ? Activation::kBF16 : Activation::kInt8;
+}
+
+// Rows are packed in tiles, so that one tile's values for a step of k are neighbours. The last tile
+// has the rows that are left. Inside, the layout belongs to the kernels.
+inline constexpr int kFloatTileRows = 6;
+inline constexpr int kIntTileRows = 4;
+
+constexpr int tile_rows(Activation activation) {
+  return activation == Activation::kInt8 ? kIntTileRows : kFloatTileRows;
+}
+// Bytes of one row of a packed tile: tile t starts at t * tile_rows * packed_row_bytes.
+constexpr std::int64_t packed_row_bytes(Activation activation, std::int64_t k) {
+  constexpr int kGroupHeader = 2 * sizeof(float);  // the scale, and the scale times the sum of q
+  return activation == Activation::kInt8 ? k / kGroupValues * (kGroupValues + kGroupHeader)
+                                         : (k + 1) / 2 * 2 * 4;
+}
 
 // Attention takes keys in segments of this many tokens from position 0 (ARCHITECTURE section 2a).
 inline constexpr int kSegmentTokens = 256;
 
 // Queries that one pass over the keys of a segment serves.
-inline constexpr int kMaxQueries = 8;
+inline constexpr int kMaxQueries = 48;
 
-enum class Element : std::uint8_t { kF32, kBF16 };
+// Up to a tile's rows to be packed.
+struct RowTile {
+  const float* rows[kFloatTileRows] = {};  // [k] each
+  int count = 0;
+  std::int64_t k = 0;
+  void* out = nullptr;  // [count * packed_row_bytes]
+  Activation activation = Activation::kF32;
+};
 
-// out[rows, columns] = in[rows, k] * panel^T.
+// Rows of one call of multiply_panel at the most: their packed form stays in the L2 cache for usual
+// k. A multiple of both tile sizes.
+inline constexpr int kMaxProductRows = 120;
+
+enum class ProductResult : std::uint8_t { kStore, kAdd };
+
+// out[rows, columns] = (or +=) rows * panel^T.
 struct PanelProduct {
-  const void* panel = nullptr;  // [k, 32] of `element`
-  const float* in = nullptr;    // [rows, k]
+  const void* panel = nullptr;  // of `element`
+  const void* tiles = nullptr;  // `rows` packed rows, for activation_for(element)
   float* out = nullptr;         // [rows, out_stride], at the panel's first column
-  std::int64_t rows = 0;
   std::int64_t k = 0;
   std::int64_t out_stride = 0;
+  int rows = 0;     // 1 to kMaxProductRows
   int columns = 0;  // 1 to 32 that exist
   Element element = Element::kF32;
+  ProductResult result = ProductResult::kStore;
 };
 
 // The result of attention over some keys, not yet divided by the sum: [max, sum, values[head_dim]].
@@ -41,16 +118,22 @@ struct SegmentAttention {
   const void* const* v_rows = nullptr;     // [counts max]
   const float* queries[kMaxQueries] = {};  // [head_dim] each
   float* partials[kMaxQueries] = {};       // [kPartialHeader + head_dim] each; written if count > 0
-  int counts[kMaxQueries] = {};            // tokens 0 ... counts[i] that query i sees; 0: none
+  int counts[kMaxQueries] = {};            // tokens in front that query i sees; 0: none
+  float* scratch = nullptr;                // [attention_scratch(head_dim)]
   int query_count = 0;
   int head_dim = 0;
   float scale = 0.0f;
   Element element = Element::kF32;
 };
 
+// The scores of all queries; keys and values of a segment in f32.
+constexpr std::int64_t attention_scratch(int head_dim) {
+  return kSegmentTokens * (kMaxQueries + 2 * std::int64_t{head_dim});
+}
+
 struct KernelTable {
   void (*multiply_panel)(const PanelProduct& product);
-  void (*round_to_bf16)(const float* in, float* out, std::int64_t count);
+  void (*pack_rows)(const RowTile& tile);
   // One row.
   void (*rms_norm)(const float* in, const float* weight, float* out, std::int64_t width,
                    float epsilon);

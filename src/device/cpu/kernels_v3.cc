@@ -1,5 +1,7 @@
 // The kernels for x86-64-v3; the flag is set in ../CMakeLists.txt. See kernels.h for what may not
 // be in here.
+#include <immintrin.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,12 +15,15 @@ namespace {
 // First, the vector that the others use.
 #include "device/cpu/kernel_vector.inc.h"
 
+#include "device/cpu/kernel_integer_ops.inc.h"
+
 #include "device/cpu/kernel_attention.inc.h"
 #include "device/cpu/kernel_linear.inc.h"
+#include "device/cpu/kernel_pack.inc.h"
 #include "device/cpu/kernel_rowwise.inc.h"
 
 constexpr KernelTable kTable = {.multiply_panel = multiply_panel,
-                                .round_to_bf16 = round_to_bf16,
+                                .pack_rows = pack_rows,
                                 .rms_norm = rms_norm,
                                 .silu_mul = silu_mul,
                                 .softmax_weights = softmax_weights,

@@ -16,23 +16,21 @@ namespace hisparse::device::cpu {
 class PackedWeight final : public Weight {
  public:
   // Reads and converts every row, on all threads of the pool. InvalidArgument for an empty matrix
-  // or a type that the CPU does not multiply in; ResourceExhausted when there is no room.
-  static absl::StatusOr<std::unique_ptr<Weight>> pack(const HostMatrix& matrix, base::DType compute,
+  // or one whose stored type does not fit its shape; ResourceExhausted when there is no room.
+  static absl::StatusOr<std::unique_ptr<Weight>> pack(const HostMatrix& matrix, Compute compute,
                                                       Device& device, base::ThreadPool& pool);
 
   std::int64_t rows() const override { return rows_; }
   std::int64_t cols() const override { return cols_; }
   Element element() const { return element_; }
   std::int64_t panels() const { return (rows_ + kPanelColumns - 1) / kPanelColumns; }
-  std::int64_t panel_bytes() const;
   const std::byte* panel(std::int64_t index) const;
   // out[cols] = row `row`, as it is multiplied (bf16 is rounded).
   void read_row(std::int64_t row, float* out) const;
 
  private:
-  PackedWeight(const HostMatrix& matrix, Element element, Buffer buffer)
-      : rows_(matrix.rows), cols_(matrix.cols), element_(element), buffer_(std::move(buffer)) {}
-  void pack_panel(const HostMatrix& matrix, std::int64_t index);
+  PackedWeight(const MatrixShape& shape, Element element, Buffer buffer)
+      : rows_(shape.rows), cols_(shape.cols), element_(element), buffer_(std::move(buffer)) {}
 
   const std::int64_t rows_;
   const std::int64_t cols_;

@@ -1,0 +1,136 @@
+// Products of quantised weights and int8 activations, eight columns at a time, for the
+// instruction-set level of the including file. `Quads` is 32 bytes: four neighbours of k for each
+// of eight columns. Integer sums are exact, so their order does not matter to the bits.
+//   add_int4: sums += w * x for w of 0 ... 15; at most kGroupQuads times
+//   add_int8: sums += w * x for w of -128 ... 127 and x of -127 ... 127
+//   to_float: the eight columns' sums
+
+#if defined(__AVX2__)
+
+typedef __m256i Quads;
+typedef __m256i IntSums;
+
+inline void clear(IntSums& sums) { sums = _mm256_setzero_si256(); }
+
+inline void load_quads(Quads& out, const std::uint8_t* in) {
+  out = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(in));
+}
+
+// The same four values for every column.
+inline void repeat_quad(Quads& out, const std::int8_t* in) {
+  std::int32_t quad;
+  std::memcpy(&quad, in, sizeof(quad));
+  out = _mm256_set1_epi32(quad);
+}
+
+inline void split_nibbles(Quads& low, Quads& high, const Quads& in) {
+  const __m256i mask = _mm256_set1_epi8(0xf);
+  low = _mm256_and_si256(in, mask);
+  high = _mm256_and_si256(_mm256_srli_epi16(in, 4), mask);
+}
+
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+
+inline void add_int4(IntSums& sums, const Quads& w, const Quads& x) {
+  sums = _mm256_dpbusd_epi32(sums, w, x);
+}
+inline void int4_to_float(F8& out, const IntSums& sums) {
+  const __m256 lanes = _mm256_cvtepi32_ps(sums);
+  std::memcpy(&out, &lanes, sizeof(out));
+}
+// The unsigned factor is |w|; the other takes over its sign.
+inline void add_int8(IntSums& sums, const Quads& w, const Quads& x) {
+  sums = _mm256_dpbusd_epi32(sums, _mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+}
+
+#else
+
+// Sixteen-bit sums of two neighbours: 8 quads * 2 * 15 * 127 fits.
+inline void add_int4(IntSums& sums, const Quads& w, const Quads& x) {
+  sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(w, x));
+}
+inline void int4_to_float(F8& out, const IntSums& sums) {
+  const __m256 lanes = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
+  std::memcpy(&out, &lanes, sizeof(out));
+}
+// The unsigned factor is |w|; the other takes over its sign: 2 * 128 * 127 fits sixteen bits.
+inline void add_int8(IntSums& sums, const Quads& w, const Quads& x) {
+  const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+  sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+}
+
+#endif
+
+inline void int8_to_float(F8& out, const IntSums& sums) {
+  const __m256 lanes = _mm256_cvtepi32_ps(sums);
+  std::memcpy(&out, &lanes, sizeof(out));
+}
+
+inline void load_halves(F8& out, const std::uint16_t* in) {
+  const __m256 lanes = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in)));
+  std::memcpy(&out, &lanes, sizeof(out));
+}
+
+#else  // SSSE3: two times sixteen bytes
+
+struct Quads {
+  __m128i part[2];
+};
+struct IntSums {
+  __m128i part[2];
+};
+
+inline void clear(IntSums& sums) { sums.part[0] = sums.part[1] = _mm_setzero_si128(); }
+
+inline void load_quads(Quads& out, const std::uint8_t* in) {
+  for (int i = 0; i < 2; ++i) {
+    out.part[i] = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in) + i);
+  }
+}
+
+inline void repeat_quad(Quads& out, const std::int8_t* in) {
+  std::int32_t quad;
+  std::memcpy(&quad, in, sizeof(quad));
+  out.part[0] = out.part[1] = _mm_set1_epi32(quad);
+}
+
+inline void split_nibbles(Quads& low, Quads& high, const Quads& in) {
+  const __m128i mask = _mm_set1_epi8(0xf);
+  for (int i = 0; i < 2; ++i) {
+    low.part[i] = _mm_and_si128(in.part[i], mask);
+    high.part[i] = _mm_and_si128(_mm_srli_epi16(in.part[i], 4), mask);
+  }
+}
+
+inline void add_int4(IntSums& sums, const Quads& w, const Quads& x) {
+  for (int i = 0; i < 2; ++i) {
+    sums.part[i] = _mm_add_epi16(sums.part[i], _mm_maddubs_epi16(w.part[i], x.part[i]));
+  }
+}
+
+inline void int8_to_float(F8& out, const IntSums& sums) {
+  const __m128 lanes[2] = {_mm_cvtepi32_ps(sums.part[0]), _mm_cvtepi32_ps(sums.part[1])};
+  std::memcpy(&out, lanes, sizeof(out));
+}
+
+inline void int4_to_float(F8& out, const IntSums& sums) {
+  IntSums wide;
+  for (int i = 0; i < 2; ++i) wide.part[i] = _mm_madd_epi16(sums.part[i], _mm_set1_epi16(1));
+  int8_to_float(out, wide);
+}
+
+inline void add_int8(IntSums& sums, const Quads& w, const Quads& x) {
+  for (int i = 0; i < 2; ++i) {
+    const __m128i pairs =
+        _mm_maddubs_epi16(_mm_abs_epi8(w.part[i]), _mm_sign_epi8(x.part[i], w.part[i]));
+    sums.part[i] = _mm_add_epi32(sums.part[i], _mm_madd_epi16(pairs, _mm_set1_epi16(1)));
+  }
+}
+
+inline void load_halves(F8& out, const std::uint16_t* in) {
+  float values[kLanes];
+  for (int i = 0; i < kLanes; ++i) values[i] = base::to_float(base::f16{in[i]});
+  load(out, values);
+}
+
+#endif

@@ -1,0 +1,93 @@
+// Rows into tiles, in the form in which they meet a weight.
+//   kF32, kBF16  [k][rows] f32 (values rounded to bf16 for kBF16); one zero behind an odd k
+//   kInt8        for each group of 32: int8 [8][rows][4]; f32 scales[rows]; f32 scale * sum(q)
+//   [rows]
+
+inline void pack_floats(const RowTile& tile) {
+  float* out = static_cast<float*>(tile.out);
+  const std::int64_t count = tile.count;
+  for (std::int64_t r = 0; r < count; ++r) {
+    const float* in = tile.rows[r];
+    if (tile.activation == Activation::kBF16) {
+      for (std::int64_t i = 0; i < tile.k; ++i) {
+        out[i * count + r] = base::to_float(base::to_bf16(in[i]));
+      }
+    } else {
+      for (std::int64_t i = 0; i < tile.k; ++i) out[i * count + r] = in[i];
+    }
+    if (tile.k % 2 != 0) out[tile.k * count + r] = 0.0f;
+  }
+}
+
+constexpr int kGroupVectors = kGroupValues / kLanes;
+
+inline float largest_magnitude(const F8 (&x)[kGroupVectors]) {
+  F8 max = {};
+  for (int i = 0; i < kGroupVectors; ++i) {
+    max_lanes(max, x[i]);
+    const F8 negative = -x[i];
+    max_lanes(max, negative);
+  }
+  return largest_lane(max);
+}
+
+// Zero for finite values, else NaN.
+inline float taint_of(const F8 (&x)[kGroupVectors]) {
+  F8 sum = {};
+  for (int i = 0; i < kGroupVectors; ++i) sum += x[i] * 0.0f;
+  return sum_lanes(sum);
+}
+
+// Writes the group's int8 values to out[quad * stride]; returns their sum.
+inline std::int32_t quantise_group(const F8 (&x)[kGroupVectors], float inverse, std::int8_t* out,
+                                   std::int64_t stride) {
+  typedef std::int8_t Bytes __attribute__((vector_size(kLanes)));
+  constexpr float kRoundingShift = 12582912.0f;  // 1.5 * 2^23: rounds to nearest, ties to even
+  constexpr std::int32_t kShiftBits = 0x4B400000;
+  I8 sum = {};
+  for (int i = 0; i < kGroupVectors; ++i) {
+    const F8 shifted = x[i] * inverse + kRoundingShift;
+    I8 q;
+    std::memcpy(&q, &shifted, sizeof(q));
+    q -= kShiftBits;
+    sum += q;
+    const Bytes bytes = __builtin_convertvector(q, Bytes);
+    std::int8_t values[kLanes];
+    std::memcpy(values, &bytes, sizeof(values));
+    std::memcpy(out + 2 * i * stride, values, kQuadValues);
+    std::memcpy(out + (2 * i + 1) * stride, values + kQuadValues, kQuadValues);
+  }
+  std::int32_t total = 0;
+  for (int i = 0; i < kLanes; ++i) total += sum[i];
+  return total;
+}
+
+inline void pack_int8(const RowTile& tile) {
+  constexpr float kLargest = 127.0f;
+  const std::int64_t count = tile.count;
+  const std::int64_t stride = count * kQuadValues;
+  const std::int64_t bytes = count * packed_row_bytes(Activation::kInt8, kGroupValues);
+  for (std::int64_t r = 0; r < count; ++r) {
+    auto* out = static_cast<std::int8_t*>(tile.out);
+    for (std::int64_t i = 0; i < tile.k; i += kGroupValues, out += bytes) {
+      F8 x[kGroupVectors];
+      for (int v = 0; v < kGroupVectors; ++v) load(x[v], tile.rows[r] + i + v * kLanes);
+      const float max = largest_magnitude(x);
+      const float scale = max / kLargest + taint_of(x);
+      const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+      const std::int32_t sum = quantise_group(x, inverse, out + r * kQuadValues, stride);
+      const float scaled_sum = scale * static_cast<float>(sum);
+      std::int8_t* header = out + kGroupQuads * stride;
+      std::memcpy(header + r * 4, &scale, sizeof(scale));
+      std::memcpy(header + (count + r) * 4, &scaled_sum, sizeof(scaled_sum));
+    }
+  }
+}
+
+void pack_rows(const RowTile& tile) {
+  if (tile.activation == Activation::kInt8) {
+    pack_int8(tile);
+  } else {
+    pack_floats(tile);
+  }
+}

@@ -1,0 +1,145 @@
+// The matrix products: packs the rows once for all weights that share them, then shares out panels.
+#include <vector>
+
+#include "base/check.h"
+#include "device/cpu/cpu_memory.h"
+#include "device/cpu/cpu_operators.h"
+#include "device/cpu/packed_weight.h"
+
+namespace hisparse::device::cpu {
+namespace {
+
+// Products that are worth a task: a few microseconds.
+constexpr std::int64_t kProductsPerTask = 65536;
+
+const PackedWeight& packed(const LinearProduct& product) {
+  return static_cast<const PackedWeight&>(*product.weight);
+}
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// One call of run_linear. Lives on its caller's stack.
+class LinearRun final {
+ public:
+  LinearRun(const OperatorContext& context, const LinearParams& params)
+      : context_(context), params_(params), k_(params.products.front().weight->cols()) {
+    while (count_ < kMaxProducts && params.products[count_].weight != nullptr) {
+      HS_CHECK(params.products[count_].weight->cols() == k_);
+      ++count_;
+    }
+  }
+
+  void run() {
+    // Usually all weights want the same form of the rows.
+    for (int begin = 0; begin < count_;) {
+      const Activation activation = activation_of(begin);
+      int end = begin + 1;
+      while (end < count_ && activation_of(end) == activation) ++end;
+      pack(activation);
+      multiply(begin, end, packed_row_bytes(activation, k_));
+      begin = end;
+    }
+  }
+
+ private:
+  Activation activation_of(int product) const {
+    return activation_for(packed(params_.products[product]).element());
+  }
+
+  void pack(Activation activation) {
+    thread_local std::vector<std::byte> memory;
+    const std::int64_t row_bytes = packed_row_bytes(activation, k_);
+    const int rows = tile_rows(activation);
+    tiles_ = scratch(memory, params_.rows * row_bytes);
+    for_chunks(context_.pool, ceil_div(params_.rows, rows), rows_per_chunk(k_ * rows),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t tile = begin; tile < end; ++tile) {
+                   const std::int64_t row = tile * rows;
+                   RowTile job;
+                   job.activation = activation;
+                   job.k = k_;
+                   job.count = static_cast<int>(std::min<std::int64_t>(rows, params_.rows - row));
+                   job.out = tiles_ + row * row_bytes;
+                   pack_tile(job, row);
+                 }
+               });
+  }
+
+  void pack_tile(RowTile& job, std::int64_t first_row) const {
+    thread_local std::vector<float> memory;
+    const float* in = pointer_to(params_.in) + first_row * k_;
+    const float* operand = pointer_to(params_.operand);
+    float* prepared = scratch(memory, params_.input == LinearInput::kPlain ? 0 : job.count * k_);
+    for (int r = 0; r < job.count; ++r, in += k_, prepared += k_) {
+      job.rows[r] = prepared;
+      switch (params_.input) {
+        case LinearInput::kPlain:
+          job.rows[r] = in;
+          break;
+        case LinearInput::kRmsNorm:
+          context_.kernels.rms_norm(in, operand, prepared, k_, params_.epsilon);
+          break;
+        case LinearInput::kSiluMul:
+          context_.kernels.silu_mul(in, operand + (first_row + r) * k_, prepared, k_);
+          break;
+      }
+    }
+    context_.kernels.pack_rows(job);
+  }
+
+  // Tasks go over the row blocks, within one over the products, within one over groups of panels.
+  void multiply(int begin, int end, std::int64_t row_bytes) const {
+    const std::int64_t blocks = ceil_div(params_.rows, kMaxProductRows);
+    const std::int64_t products = std::min<std::int64_t>(params_.rows, kMaxProductRows) * k_;
+    const std::int64_t group =
+        std::max<std::int64_t>(1, kProductsPerTask / (products * kPanelColumns));
+    std::int64_t groups_before[kMaxProducts + 1] = {};
+    for (int i = begin; i < end; ++i) {
+      groups_before[i + 1] =
+          groups_before[i] + ceil_div(packed(params_.products[i]).panels(), group);
+    }
+    const std::int64_t groups = groups_before[end];
+    for_chunks(context_.pool, blocks * groups, 1, [&](std::int64_t task, std::int64_t) {
+      const std::int64_t row = task / groups * kMaxProductRows;
+      int i = begin;
+      while (task % groups >= groups_before[i + 1]) ++i;
+      const PackedWeight& weight = packed(params_.products[i]);
+      const std::int64_t first = (task % groups - groups_before[i]) * group;
+      const std::int64_t last = std::min(weight.panels(), first + group);
+      for (std::int64_t panel = first; panel < last; ++panel) {
+        multiply_panel(params_.products[i], panel, row, tiles_ + row * row_bytes);
+      }
+    });
+  }
+
+  void multiply_panel(const LinearProduct& product, std::int64_t panel, std::int64_t row,
+                      const std::byte* tiles) const {
+    const PackedWeight& weight = packed(product);
+    const std::int64_t column = panel * kPanelColumns;
+    context_.kernels.multiply_panel(
+        {.panel = weight.panel(panel),
+         .tiles = tiles,
+         .out = pointer_to(product.out) + row * weight.rows() + column,
+         .k = k_,
+         .out_stride = weight.rows(),
+         .rows = static_cast<int>(std::min<std::int64_t>(kMaxProductRows, params_.rows - row)),
+         .columns = static_cast<int>(std::min<std::int64_t>(kPanelColumns, weight.rows() - column)),
+         .element = weight.element(),
+         .result =
+             params_.result == LinearResult::kAdd ? ProductResult::kAdd : ProductResult::kStore});
+  }
+
+  const OperatorContext& context_;
+  const LinearParams& params_;
+  const std::int64_t k_;
+  int count_ = 0;
+  std::byte* tiles_ = nullptr;
+};
+
+}  // namespace
+
+void run_linear(const OperatorContext& context, const LinearParams& params) {
+  if (params.rows > 0) LinearRun(context, params).run();
+}
+
+}  // namespace hisparse::device::cpu
