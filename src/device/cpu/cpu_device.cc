@@ -1,5 +1,6 @@
 #include "device/cpu/cpu_device.h"
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -130,21 +131,42 @@ class CpuDevice final : public Device {
   std::atomic<std::int64_t> linear_rows_{0};
 };
 
-bool has_v3() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+struct IsaLevel {
+  IsaChoice choice;
+  const char* name;
+  const char* needs;
+  const cpu::KernelTable& (*kernels)();
+  bool there;
+};
+
+// From the best down.
+std::array<IsaLevel, 3> isa_levels() {
+  const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&
+                  __builtin_cpu_supports("avx512bf16");
+  return {{{IsaChoice::kX86_64V4, "x86-64-v4", "AVX-512 with VNNI and BF16", cpu::kernels_v4, v4},
+           {IsaChoice::kX86_64V3, "x86-64-v3", "AVX2, FMA and BMI2", cpu::kernels_v3, v3},
+           {IsaChoice::kX86_64V2, "x86-64-v2", "SSE4.2", cpu::kernels_v2, true}}};
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> make_cpu_device(base::ThreadPool& pool,
                                                         const CpuDeviceOptions& options) {
-  if (options.isa == IsaChoice::kX86_64V3 && !has_v3()) {
-    return absl::InvalidArgumentError("this machine does not have x86-64-v3 (AVX2, FMA, BMI2)");
+  for (const IsaLevel& level : isa_levels()) {
+    if (options.isa != IsaChoice::kBest && options.isa != level.choice) continue;
+    if (level.there) {
+      return std::make_unique<CpuDevice>(pool, options, level.kernels(), level.name);
+    }
+    if (options.isa == level.choice) {
+      return absl::InvalidArgumentError(std::string("this machine does not have ") + level.name +
+                                        " (" + level.needs + ")");
+    }
   }
-  const bool v3 = options.isa != IsaChoice::kX86_64V2 && has_v3();
-  return std::make_unique<CpuDevice>(pool, options, v3 ? cpu::kernels_v3() : cpu::kernels_v2(),
-                                     v3 ? "x86-64-v3" : "x86-64-v2");
+  return absl::InternalError("no instruction-set level");
 }
 
 }  // namespace hisparse::device

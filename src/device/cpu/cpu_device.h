@@ -25,7 +25,7 @@ enum class AddressMode { kPlain, kTagged };
 enum class FreshMemory { kZero, kNaN };
 
 // The best instruction-set level that the machine has, or a lower one that is forced (tests).
-enum class IsaChoice { kBest, kX86_64V2, kX86_64V3 };
+enum class IsaChoice { kBest, kX86_64V2, kX86_64V3, kX86_64V4 };
 
 struct CpuDeviceOptions {
   StreamMode streams = StreamMode::kImmediate;

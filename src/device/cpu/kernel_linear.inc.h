@@ -5,7 +5,8 @@
 // k steps whose weights stay in the L1 cache while the rows pass. Between blocks the accumulators
 // rest in memory, which loses nothing.
 constexpr std::int64_t kBlockSteps = 256;
-constexpr int kPanelVectors = kPanelColumns / kLanes;
+constexpr int kPanelVectors = kPanelColumns / kColumnLanes;
+static_assert(kPanelVectors % 2 == 0, "tiles are two vectors wide");
 
 // Accumulators of one call.
 typedef float Sums[kMaxProductRows][kPanelColumns];
@@ -18,23 +19,23 @@ struct TilePlace {
 };
 
 template <int kRows, int kVectors>
-inline void load_tile(F8 (&tile)[kRows][kVectors], const Sums& sums, const TilePlace& place) {
+inline void load_tile(Columns (&tile)[kRows][kVectors], const Sums& sums, const TilePlace& place) {
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
       if (place.begin == 0) {
-        tile[r][v] = F8{};
+        tile[r][v] = Columns{};
       } else {
-        load(tile[r][v], sums[place.row + r] + (place.vector + v) * kLanes);
+        load(tile[r][v], sums[place.row + r] + (place.vector + v) * kColumnLanes);
       }
     }
   }
 }
 
 template <int kRows, int kVectors>
-inline void store_tile(const F8 (&tile)[kRows][kVectors], Sums& sums, const TilePlace& place) {
+inline void store_tile(const Columns (&tile)[kRows][kVectors], Sums& sums, const TilePlace& place) {
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) {
-      store(sums[place.row + r] + (place.vector + v) * kLanes, tile[r][v]);
+      store(sums[place.row + r] + (place.vector + v) * kColumnLanes, tile[r][v]);
     }
   }
 }
@@ -47,7 +48,7 @@ struct FloatPanel {
   static constexpr int kWideRows = 2;  // so few rows have room for the whole panel
 
   template <int kRows, int kVectors>
-  static inline void add_step(F8 (&tile)[kRows][kVectors], const F8 (&w)[kVectors],
+  static inline void add_step(Columns (&tile)[kRows][kVectors], const Columns (&w)[kVectors],
                               const float* in) {
     for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < kVectors; ++v) tile[r][v] += in[r] * w[v];
@@ -57,36 +58,56 @@ struct FloatPanel {
 
 struct F32Panel : FloatPanel {
   template <int kRows, int kVectors>
-  static inline void add(F8 (&tile)[kRows][kVectors], const PanelProduct& p,
+  static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
-    const auto* weights = static_cast<const float*>(p.panel) + place.vector * kLanes;
+    const auto* weights = static_cast<const float*>(p.panel) + place.vector * kColumnLanes;
     const float* in = static_cast<const float*>(p.tiles) +
                       place.row * (packed_row_bytes(Activation::kF32, p.k) / 4);
-    F8 w[kVectors];
+    Columns w[kVectors];
     for (std::int64_t k = place.begin; k < place.end; ++k) {
-      for (int v = 0; v < kVectors; ++v) load(w[v], weights + k * kPanelColumns + v * kLanes);
+      for (int v = 0; v < kVectors; ++v) load(w[v], weights + k * kPanelColumns + v * kColumnLanes);
       add_step<kRows>(tile, w, in + k * kRows);
     }
   }
 };
 
-// Two neighbours of k lie in one 32-bit lane.
+// Two neighbours of k lie in one 32-bit lane. The rows of AVX-512's own bf16 products are packed as
+// pairs too (kernel_pack.inc.h).
 struct BF16Panel : FloatPanel {
   template <int kRows, int kVectors>
-  static inline void add(F8 (&tile)[kRows][kVectors], const PanelProduct& p,
+  static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
-    const auto* pairs = static_cast<const std::uint32_t*>(p.panel) + place.vector * kLanes;
+    const auto* pairs = static_cast<const std::uint32_t*>(p.panel) + place.vector * kColumnLanes;
     const float* in = static_cast<const float*>(p.tiles) +
                       place.row * (packed_row_bytes(Activation::kBF16, p.k) / 4);
-    F8 w[kVectors];
     for (std::int64_t k = place.begin; k < place.end; k += 2) {
-      const std::uint32_t* from = pairs + k / 2 * kPanelColumns;
-      for (int v = 0; v < kVectors; ++v) load_low_halves(w[v], from + v * kLanes);
-      add_step<kRows>(tile, w, in + k * kRows);
-      for (int v = 0; v < kVectors; ++v) load_high_halves(w[v], from + v * kLanes);
-      add_step<kRows>(tile, w, in + (k + 1) * kRows);
+      add_pair<kRows>(tile, pairs + k / 2 * kPanelColumns, in, k);
     }
   }
+
+#if defined(HISPARSE_AVX512)
+  template <int kRows, int kVectors>
+  static inline void add_pair(Columns (&tile)[kRows][kVectors], const std::uint32_t* from,
+                              const float* in, std::int64_t k) {
+    ColumnBits w[kVectors];
+    for (int v = 0; v < kVectors; ++v) load(w[v], from + v * kColumnLanes);
+    for (int r = 0; r < kRows; ++r) {
+      std::uint32_t x;
+      std::memcpy(&x, in + k / 2 * kRows + r, sizeof(x));
+      for (int v = 0; v < kVectors; ++v) add_bf16_pair(tile[r][v], w[v], x);
+    }
+  }
+#else
+  template <int kRows, int kVectors>
+  static inline void add_pair(Columns (&tile)[kRows][kVectors], const std::uint32_t* from,
+                              const float* in, std::int64_t k) {
+    Columns w[kVectors];
+    for (int v = 0; v < kVectors; ++v) load_low_halves(w[v], from + v * kColumnLanes);
+    add_step<kRows>(tile, w, in + k * kRows);
+    for (int v = 0; v < kVectors; ++v) load_high_halves(w[v], from + v * kColumnLanes);
+    add_step<kRows>(tile, w, in + (k + 1) * kRows);
+  }
+#endif
 };
 
 // Quantised panels: integer sums within a group of k, scaled and added to the accumulators.
@@ -99,17 +120,17 @@ struct IntPanel {
   // Scales and minima of one group.
   template <int kVectors>
   struct Header {
-    F8 scale[kVectors];
-    F8 minimum[kVectors];
+    Columns scale[kVectors];
+    Columns minimum[kVectors];
   };
 
   template <int kVectors>
   static inline void load_header(Header<kVectors>& header, const std::uint8_t* group, int vector) {
-    const auto* halves = reinterpret_cast<const std::uint16_t*>(group) + vector * kLanes;
+    const auto* halves = reinterpret_cast<const std::uint16_t*>(group) + vector * kColumnLanes;
     for (int v = 0; v < kVectors; ++v) {
-      load_halves(header.scale[v], halves + v * kLanes);
+      load_halves(header.scale[v], halves + v * kColumnLanes);
       if constexpr (kElement == Element::kInt4Min) {
-        load_halves(header.minimum[v], halves + kPanelColumns + v * kLanes);
+        load_halves(header.minimum[v], halves + kPanelColumns + v * kColumnLanes);
       } else {
         header.minimum[v] = header.scale[v] * static_cast<float>(-kInt4ZeroPoint);
       }
@@ -125,7 +146,7 @@ struct IntPanel {
     if constexpr (kElement == Element::kInt8) {
       Quads w[kVectors];
       for (int j = 0; j < kGroupQuads; ++j) {
-        for (int v = 0; v < kVectors; ++v) load_quads(w[v], weights + j * kStride + v * kLanes * 4);
+        for (int v = 0; v < kVectors; ++v) load_quads(w[v], weights + j * kStride + v * kColumnLanes * 4);
         for (int r = 0; r < kRows; ++r) {
           repeat_quad(x, in + j * kRowsQuad + r * kQuadValues);
           for (int v = 0; v < kVectors; ++v) add_int8(sums[r][v], w[v], x);
@@ -135,7 +156,7 @@ struct IntPanel {
       Quads low[kVectors], high[kVectors];
       for (int j = 0; j < kGroupQuads / 2; ++j) {
         for (int v = 0; v < kVectors; ++v) {
-          load_quads(x, weights + j * kStride + v * kLanes * kQuadValues);
+          load_quads(x, weights + j * kStride + v * kColumnLanes * kQuadValues);
           split_nibbles(low[v], high[v], x);
         }
         for (int r = 0; r < kRows; ++r) {
@@ -150,7 +171,7 @@ struct IntPanel {
   }
 
   template <int kRows, int kVectors>
-  static inline void add(F8 (&tile)[kRows][kVectors], const PanelProduct& p,
+  static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
     constexpr std::int64_t kRowGroup = packed_row_bytes(Activation::kInt8, kGroupValues);
     const auto* group = static_cast<const std::uint8_t*>(p.panel) +
@@ -164,7 +185,7 @@ struct IntPanel {
         for (int v = 0; v < kVectors; ++v) clear(sums[r][v]);
       }
       sum_group<kRows>(
-          sums, group + group_header_bytes(kElement) + place.vector * kLanes * kQuadValues, in);
+          sums, group + group_header_bytes(kElement) + place.vector * kColumnLanes * kQuadValues, in);
       scale_group<kRows>(tile, sums, group, place.vector,
                          reinterpret_cast<const float*>(in + kRows * kGroupValues));
       group += group_bytes(kElement);
@@ -174,14 +195,14 @@ struct IntPanel {
 
   // tile += sums * scale of the row * scale of the column + sum of the row * minimum of the column.
   template <int kRows, int kVectors>
-  static inline void scale_group(F8 (&tile)[kRows][kVectors],
+  static inline void scale_group(Columns (&tile)[kRows][kVectors],
                                  const IntSums (&sums)[kRows][kVectors], const std::uint8_t* group,
                                  int vector, const float* row_scales) {
     Header<kVectors> header;
     load_header(header, group, vector);
     for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < kVectors; ++v) {
-        F8 value;
+        Columns value;
         if constexpr (kElement == Element::kInt8) {
           int8_to_float(value, sums[r][v]);
         } else {
@@ -199,7 +220,7 @@ struct IntPanel {
 
 template <typename Panel, int kRows, int kVectors>
 void multiply_tile(const PanelProduct& p, const TilePlace& place, Sums& sums) {
-  F8 tile[kRows][kVectors];
+  Columns tile[kRows][kVectors];
   load_tile(tile, sums, place);
   Panel::template add<kRows, kVectors>(tile, p, place);
   store_tile(tile, sums, place);
@@ -234,7 +255,7 @@ inline void multiply(const PanelProduct& p, Sums& sums) {
   for (std::int64_t begin = 0; begin < p.k; begin += kBlockSteps) {
     const std::int64_t end = begin + kBlockSteps < p.k ? begin + kBlockSteps : p.k;
     for (int vector = 0; vector < kPanelVectors; vector += Panel::kTileVectors) {
-      if (vector * kLanes >= p.columns) break;
+      if (vector * kColumnLanes >= p.columns) break;
       for (int row = 0; row < p.rows; row += Panel::kTileRows) {
         multiply_rows<Panel, Panel::kTileVectors>(
             p, {.begin = begin, .end = end, .row = row, .vector = vector}, sums);
@@ -252,7 +273,7 @@ inline void write_row(const float* sums, float* out, int columns, ProductResult 
 }
 
 void multiply_panel(const PanelProduct& p) {
-  alignas(sizeof(F8)) Sums sums;
+  alignas(sizeof(Columns)) Sums sums;
   switch (p.element) {
     case Element::kF32:
       multiply<F32Panel>(p, sums);

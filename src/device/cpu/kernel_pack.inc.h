@@ -1,23 +1,38 @@
 // Rows into tiles, in the form in which they meet a weight.
 //   kF32, kBF16  [k][rows] f32 (values rounded to bf16 for kBF16); one zero behind an odd k
+//   kBF16 on AVX-512  [k / 2, rounded up][rows][2] bf16
 //   kInt8        for each group of 32: int8 [8][rows][4]; f32 scales[rows]; f32 scale * sum(q)
 //   [rows]
 
-inline void pack_floats(const RowTile& tile) {
+inline void pack_f32(const RowTile& tile) {
   float* out = static_cast<float*>(tile.out);
-  const std::int64_t count = tile.count;
-  for (std::int64_t r = 0; r < count; ++r) {
-    const float* in = tile.rows[r];
-    if (tile.activation == Activation::kBF16) {
-      for (std::int64_t i = 0; i < tile.k; ++i) {
-        out[i * count + r] = base::to_float(base::to_bf16(in[i]));
-      }
-    } else {
-      for (std::int64_t i = 0; i < tile.k; ++i) out[i * count + r] = in[i];
-    }
-    if (tile.k % 2 != 0) out[tile.k * count + r] = 0.0f;
+  for (std::int64_t r = 0; r < tile.count; ++r) {
+    for (std::int64_t i = 0; i < tile.k; ++i) out[i * tile.count + r] = tile.rows[r][i];
+    if (tile.k % 2 != 0) out[tile.k * tile.count + r] = 0.0f;
   }
 }
+
+#if defined(HISPARSE_AVX512)
+inline void pack_bf16(const RowTile& tile) {
+  auto* out = static_cast<std::uint16_t*>(tile.out);
+  for (std::int64_t r = 0; r < tile.count; ++r) {
+    for (std::int64_t i = 0; i < tile.k; ++i) {
+      out[(i / 2 * tile.count + r) * 2 + i % 2] = base::to_bf16(tile.rows[r][i]).bits;
+    }
+    if (tile.k % 2 != 0) out[(tile.k / 2 * tile.count + r) * 2 + 1] = 0;
+  }
+}
+#else
+inline void pack_bf16(const RowTile& tile) {
+  float* out = static_cast<float*>(tile.out);
+  for (std::int64_t r = 0; r < tile.count; ++r) {
+    for (std::int64_t i = 0; i < tile.k; ++i) {
+      out[i * tile.count + r] = base::to_float(base::to_bf16(tile.rows[r][i]));
+    }
+    if (tile.k % 2 != 0) out[tile.k * tile.count + r] = 0.0f;
+  }
+}
+#endif
 
 constexpr int kGroupVectors = kGroupValues / kLanes;
 
@@ -85,9 +100,12 @@ inline void pack_int8(const RowTile& tile) {
 }
 
 void pack_rows(const RowTile& tile) {
-  if (tile.activation == Activation::kInt8) {
-    pack_int8(tile);
-  } else {
-    pack_floats(tile);
+  switch (tile.activation) {
+    case Activation::kF32:
+      return pack_f32(tile);
+    case Activation::kBF16:
+      return pack_bf16(tile);
+    case Activation::kInt8:
+      return pack_int8(tile);
   }
 }

@@ -20,20 +20,6 @@ inline void load(F8& out, const std::uint16_t* in) {
   std::memcpy(&out, &wide, sizeof(out));
 }
 
-// Eight pairs of bf16: the first, or the second, of each.
-inline void load_low_halves(F8& out, const std::uint32_t* in) {
-  U8 pairs;
-  std::memcpy(&pairs, in, sizeof(pairs));
-  pairs <<= 16;
-  std::memcpy(&out, &pairs, sizeof(out));
-}
-inline void load_high_halves(F8& out, const std::uint32_t* in) {
-  U8 pairs;
-  std::memcpy(&pairs, in, sizeof(pairs));
-  pairs &= 0xFFFF0000u;
-  std::memcpy(&out, &pairs, sizeof(out));
-}
-
 // The first `valid` (1 to 7) values, zeros behind them: what lies behind is never read.
 template <typename T>
 inline void load_partial(F8& out, const T* in, std::int64_t valid) {

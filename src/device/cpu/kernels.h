@@ -151,5 +151,6 @@ struct KernelTable {
 
 const KernelTable& kernels_v2();  // -march=x86-64-v2
 const KernelTable& kernels_v3();  // -march=x86-64-v3: AVX2 and FMA
+const KernelTable& kernels_v4();  // -march=x86-64-v4 with AVX-512 VNNI and BF16
 
 }  // namespace hisparse::device::cpu
