@@ -91,8 +91,8 @@ absl::StatusOr<BenchReport> begin_report(const config::BenchSettings& settings,
   report.model_digest = model.checkpoint->digest();
   report.architecture = plan.spec.architecture;
   report.parameters = plan.spec.parameters();
-  report.dtype = device::name_of(plan.worker.model.compute);
-  report.kv_cache_dtype = base::name_of(plan.worker.model.kv_dtype);
+  report.dtype = name_of(plan.worker.model.compute);
+  report.kv_cache_dtype = name_of(plan.worker.model.kv_dtype);
   report.threads = plan.threads;
   report.max_model_len = plan.max_model_len;
   report.kv_cache_tokens = kv_cache_tokens(plan);

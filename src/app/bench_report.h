@@ -30,7 +30,7 @@ struct BenchReport {
   std::string model_digest;
   std::string architecture;
   std::int64_t parameters = 0;
-  std::string dtype;  // of weights and products
+  std::string dtype;  // how products are computed
   std::string kv_cache_dtype;
   std::int32_t threads = 0;
   std::int64_t max_model_len = 0;

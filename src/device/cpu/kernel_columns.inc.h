@@ -46,8 +46,10 @@ inline void add_int8(IntSums& sums, const Quads& w, const Quads& x) {
 }
 
 inline void int8_to_float(Columns& out, const IntSums& sums) {
-  const __m512 lanes = _mm512_cvtepi32_ps(sums);
-  std::memcpy(&out, &lanes, sizeof(out));
+  typedef std::int32_t Lanes __attribute__((vector_size(64)));
+  Lanes lanes;
+  std::memcpy(&lanes, &sums, sizeof(lanes));
+  out = __builtin_convertvector(lanes, Columns);
 }
 inline void int4_to_float(Columns& out, const IntSums& sums) { int8_to_float(out, sums); }
 
