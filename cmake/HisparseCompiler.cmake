@@ -36,3 +36,8 @@ find_program(HISPARSE_LLD NAMES ld.lld-16)
 if(HISPARSE_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_link_options(-fuse-ld=${HISPARSE_LLD})
 endif()
+
+# For files of vector kernels, beside their instruction-set flags: products and sums are fused within
+# one expression (g++ spells that `fast`), and a square root need not set errno.
+set(HISPARSE_KERNEL_OPTIONS
+  "-ffp-contract=$<IF:$<CXX_COMPILER_ID:Clang>,on,fast>;-fno-math-errno")

@@ -26,9 +26,9 @@ inline CpuDeviceOptions test_options(IsaChoice isa = IsaChoice::kBest) {
 // The levels of this machine.
 inline std::vector<IsaChoice> isa_levels() {
   base::ThreadPool pool(1);
-  std::vector<IsaChoice> levels = {IsaChoice::kX86_64V2};
-  if (make_cpu_device(pool, test_options(IsaChoice::kX86_64V3)).ok()) {
-    levels.push_back(IsaChoice::kX86_64V3);
+  std::vector<IsaChoice> levels;
+  for (IsaChoice level : {IsaChoice::kX86_64V2, IsaChoice::kX86_64V3, IsaChoice::kX86_64V4}) {
+    if (make_cpu_device(pool, test_options(level)).ok()) levels.push_back(level);
   }
   return levels;
 }

@@ -1,0 +1,125 @@
+// The AVX-512 kernels against the AVX2 ones, on machines without AVX-512 too.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "tests/unit/avx512_emulated/kernels_v4_emulated.h"
+
+namespace hisparse::device::cpu {
+namespace {
+
+constexpr Element kElements[] = {Element::kF32, Element::kBF16, Element::kInt8, Element::kInt4,
+                                 Element::kInt4Min};
+
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+// Small numbers in whatever the element stores: no NaN, no infinity.
+std::vector<std::byte> random_panel(Element element, std::int64_t k, std::mt19937& random) {
+  std::vector<std::byte> panel(static_cast<std::size_t>(panel_bytes(element, k)));
+  std::normal_distribution<float> normal;
+  if (element == Element::kF32) {
+    for (std::size_t at = 0; at < panel.size(); at += sizeof(float)) {
+      const float value = normal(random);
+      std::memcpy(panel.data() + at, &value, sizeof(value));
+    }
+  } else if (element == Element::kBF16) {
+    for (std::size_t at = 0; at < panel.size(); at += 2) {
+      const float value = normal(random);
+      std::memcpy(panel.data() + at, reinterpret_cast<const std::byte*>(&value) + 2, 2);
+    }
+  } else {
+    for (std::byte& byte : panel) byte = static_cast<std::byte>(random());
+    const auto group = static_cast<std::size_t>(group_bytes(element));
+    for (std::size_t at = 0; at < panel.size(); at += group) {
+      for (int i = 0; i < group_header_bytes(element); i += 2) {
+        const auto half = static_cast<std::uint16_t>(0x2000 + random() % 0xfff);
+        std::memcpy(panel.data() + at + i, &half, sizeof(half));
+      }
+    }
+  }
+  return panel;
+}
+
+std::vector<float> multiply(const KernelTable& kernels, Element element,
+                            const std::vector<std::byte>& panel, const std::vector<float>& in,
+                            int rows) {
+  const auto k = static_cast<std::int64_t>(in.size()) / rows;
+  const Activation activation = activation_for(element);
+  std::vector<std::byte> tiles(static_cast<std::size_t>(rows * packed_row_bytes(activation, k)));
+  for (int row = 0; row < rows; row += tile_rows(activation)) {
+    RowTile tile;
+    tile.count = std::min(tile_rows(activation), rows - row);
+    for (int r = 0; r < tile.count; ++r) tile.rows[r] = in.data() + (row + r) * k;
+    tile.k = k;
+    tile.out = tiles.data() + row * packed_row_bytes(activation, k);
+    tile.activation = activation;
+    kernels.pack_rows(tile);
+  }
+  std::vector<float> out(static_cast<std::size_t>(rows * kPanelColumns));
+  kernels.multiply_panel({.panel = panel.data(),
+                          .tiles = tiles.data(),
+                          .out = out.data(),
+                          .k = k,
+                          .out_stride = kPanelColumns,
+                          .rows = rows,
+                          .columns = kPanelColumns,
+                          .element = element});
+  return out;
+}
+
+TEST(Avx512Kernels, ProductsEqualThoseOfAvx2) {
+  if (!has_avx2()) GTEST_SKIP() << "this machine does not have AVX2";
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (Element element : kElements) {
+    const bool quantised = activation_for(element) == Activation::kInt8;
+    for (int rows : {1, 2, 3, 4, 5, 6, 7, 12, 25}) {
+      for (std::int64_t k : quantised ? std::vector<std::int64_t>{32, 96, 288, 544}
+                                      : std::vector<std::int64_t>{1, 7, 64, 300, 513}) {
+        const auto panel = random_panel(element, k, random);
+        std::vector<float> in(static_cast<std::size_t>(rows * k));
+        for (float& value : in) value = normal(random);
+        const auto expected = multiply(kernels_v3(), element, panel, in, rows);
+        const auto found = multiply(kernels_v4_emulated(), element, panel, in, rows);
+        if (element != Element::kBF16) {
+          // Sums in the same order, whatever the width.
+          ASSERT_EQ(found, expected) << static_cast<int>(element) << " " << rows << " " << k;
+          continue;
+        }
+        // The bf16 instruction rounds its pairs in its own way.
+        const double bound = 1e-5 * static_cast<double>(k) + 1e-5;
+        for (std::size_t i = 0; i < found.size(); ++i) {
+          ASSERT_NEAR(found[i], expected[i], bound) << rows << " " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(Avx512Kernels, ARowHasTheSameBitsInEveryNumberOfRows) {
+  if (!has_avx2()) GTEST_SKIP() << "this machine does not have AVX2";
+  std::mt19937 random(2);
+  std::normal_distribution<float> normal;
+  constexpr std::int64_t kK = 608;
+  constexpr int kRows = 13;
+  for (Element element : kElements) {
+    const auto panel = random_panel(element, kK, random);
+    std::vector<float> in(kRows * kK);
+    for (float& value : in) value = normal(random);
+    const auto together = multiply(kernels_v4_emulated(), element, panel, in, kRows);
+    for (int row = 0; row < kRows; ++row) {
+      const auto alone = multiply(kernels_v4_emulated(), element, panel,
+                                  {in.begin() + row * kK, in.begin() + (row + 1) * kK}, 1);
+      ASSERT_EQ(std::vector<float>(together.begin() + row * kPanelColumns,
+                                   together.begin() + (row + 1) * kPanelColumns),
+                alone)
+          << static_cast<int>(element) << " " << row;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hisparse::device::cpu
