@@ -20,7 +20,6 @@
 #include "app/shutdown_signals.h"
 #include "app/version.h"
 #include "base/status.h"
-#include "device/cpu/cpu_device.h"
 
 namespace hisparse::app {
 namespace {
@@ -76,17 +75,14 @@ absl::Status write_report(const BenchReport& report) {
   return path.empty() ? absl::OkStatus() : write_text(path, render_json(report));
 }
 
-absl::StatusOr<BenchReport> begin_report(const config::BenchSettings& settings,
-                                         const LoadedModel& model,
-                                         const std::vector<BenchPoint>& points) {
+BenchReport begin_report(const config::BenchSettings& settings, const LoadedModel& model,
+                         const std::vector<BenchPoint>& points) {
   const engine::LaunchPlan& plan = model.launched.plan;
-  HS_ASSIGN_OR_RETURN(const std::unique_ptr<device::Device> device,
-                      device::make_cpu_device(*model.launched.pool, {}));
   BenchReport report;
   report.version = kVersion;
   report.started = utc_now();
   report.machine = read_machine_info();
-  report.isa_level = device->isa_level();
+  report.isa_level = model.launched.isa_level;
   report.model_file = std::filesystem::path(settings.engine.model).filename().string();
   report.model_digest = model.checkpoint->digest();
   report.architecture = plan.spec.architecture;
@@ -231,7 +227,7 @@ absl::Status bench(const config::BenchSettings& settings) {
   };
   load.token_bytes = show_token;
   HS_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, load_model(settings.engine, load));
-  HS_ASSIGN_OR_RETURN(BenchReport report, begin_report(settings, *model, points));
+  BenchReport report = begin_report(settings, *model, points);
   warn_where_decode_is_hidden(points, settings);
   const absl::Status status = Bench(*model, clock, report).run(points);
   if (!status.ok()) report.outcome = BenchOutcome::kInterrupted;

@@ -2,11 +2,11 @@
 
 #include <spdlog/spdlog.h>
 
-#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "app/startup_phases.h"
 #include "base/status.h"
 
 namespace hisparse::app {
@@ -87,11 +87,13 @@ engine::TokenBytes bytes_of(const text::Tokenizer& tokenizer) {
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSettings& settings,
                                                         const LoadOptions& load) {
-  const auto start = std::chrono::steady_clock::now();
+  StartupPhases phases;
   auto model = std::make_unique<LoadedModel>();
   HS_ASSIGN_OR_RETURN(model->checkpoint, format::Checkpoint::open(settings.model));
+  phases.end("file");
   if (absl::Status status = load_text(*model); !status.ok())
     return annotate(status, settings.model);
+  phases.end("tokenizer");
 
   engine::LaunchOptions options;
   options.settings = settings;
@@ -105,13 +107,14 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSett
   absl::StatusOr<engine::LaunchPlan> plan = engine::plan_launch(*model->checkpoint, options);
   if (!plan.ok()) return annotate(plan.status(), settings.model);
   log_plan(*plan);
+  phases.end("plan");
   if (load.check) HS_RETURN_IF_ERROR(load.check(*plan));
   absl::StatusOr<engine::LaunchedEngine> launched =
       engine::launch(*model->checkpoint, *plan, options);
   if (!launched.ok()) return annotate(launched.status(), settings.model);
   model->launched = std::move(*launched);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  spdlog::info("ready after {:.2f} s", took.count());
+  phases.end("weights and threads");
+  spdlog::info("ready after {}", phases.summary());
   return model;
 }
 

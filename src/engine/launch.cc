@@ -189,6 +189,7 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
                                                                                options.device);
                                               }},
                                          options.progress));
+  launched.isa_level = workers->isa_level();
   EngineConfig config;
   config.core.scheduler = {.max_batched_tokens = plan.worker.model.max_rows,
                            .max_sequences = plan.worker.max_sequences,
@@ -202,7 +203,7 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
   config.core.numerics = std::string(kNumericsVersion) + "/" +
                          std::string(device::name_of(plan.worker.model.compute)) + "/" +
                          std::string(base::name_of(plan.worker.model.kv_dtype)) + "/" +
-                         workers->isa_level() + "/" + std::to_string(plan.ranks);
+                         launched.isa_level + "/" + std::to_string(plan.ranks);
   config.core.end_tokens = plan.spec.end_tokens;
   for (base::TokenId token : options.end_tokens) {
     const auto& known = config.core.end_tokens;

@@ -50,6 +50,7 @@ inline std::int64_t kv_cache_tokens(const LaunchPlan& plan) {
 // A running engine and what it stands on; destroyed in reverse order.
 struct LaunchedEngine {
   LaunchPlan plan;
+  std::string isa_level;  // of the devices
   std::unique_ptr<base::ThreadPool> pool;
   std::unique_ptr<Engine> engine;
 };
