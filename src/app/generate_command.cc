@@ -52,7 +52,7 @@ absl::Status print_output(engine::RequestHandle& handle) {
 }
 
 absl::Status generate(const config::GenerateSettings& settings) {
-  HS_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, load_model(settings.engine, 1, {}));
+  HS_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, load_model(settings.engine, {}));
   engine::Request request;
   request.id = "generate";
   HS_ASSIGN_OR_RETURN(request.prompt, encode_prompt(*model, settings));

@@ -75,11 +75,18 @@ void log_progress(std::int32_t done, std::int32_t layers) {
   }
 }
 
+engine::TokenBytes bytes_of(const text::Tokenizer& tokenizer) {
+  return [&tokenizer](base::TokenId token) {
+    // A vocabulary padded in the weights has ids that the tokenizer does not know.
+    return token < tokenizer.vocabulary_size() ? std::string(tokenizer.token_bytes(token))
+                                               : std::string();
+  };
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSettings& settings,
-                                                        std::int32_t max_live_requests,
-                                                        const std::function<bool()>& stop) {
+                                                        const LoadOptions& load) {
   const auto start = std::chrono::steady_clock::now();
   auto model = std::make_unique<LoadedModel>();
   HS_ASSIGN_OR_RETURN(model->checkpoint, format::Checkpoint::open(settings.model));
@@ -88,20 +95,17 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSett
 
   engine::LaunchOptions options;
   options.settings = settings;
-  options.max_live_requests = max_live_requests;
+  options.max_live_requests = load.max_live_requests;
   options.end_tokens = model->tokenizer->end_tokens();
-  options.progress = [&stop](std::int32_t done, std::int32_t layers) {
+  options.progress = [&load](std::int32_t done, std::int32_t layers) {
     log_progress(done, layers);
-    return !stop || !stop();
+    return !load.stop || !load.stop();
   };
-  options.token_bytes = [tokenizer = model->tokenizer.get()](base::TokenId token) {
-    // A vocabulary padded in the weights has ids that the tokenizer does not know.
-    return token < tokenizer->vocabulary_size() ? std::string(tokenizer->token_bytes(token))
-                                                : std::string();
-  };
+  options.token_bytes = load.token_bytes ? load.token_bytes : bytes_of(*model->tokenizer);
   absl::StatusOr<engine::LaunchPlan> plan = engine::plan_launch(*model->checkpoint, options);
   if (!plan.ok()) return annotate(plan.status(), settings.model);
   log_plan(*plan);
+  if (load.check) HS_RETURN_IF_ERROR(load.check(*plan));
   absl::StatusOr<engine::LaunchedEngine> launched =
       engine::launch(*model->checkpoint, *plan, options);
   if (!launched.ok()) return annotate(launched.status(), settings.model);

@@ -22,10 +22,18 @@ struct LoadedModel {
   engine::LaunchedEngine launched;
 };
 
-// Loading ends with Cancelled when `stop` (asked after each layer; may be empty) says so. Logs the
-// plan, the byte ledger and the progress of loading. Errors say which part failed.
+struct LoadOptions {
+  std::int32_t max_live_requests = 1;
+  // Asked after each layer; loading ends with Cancelled when it says so. May be empty.
+  std::function<bool()> stop = {};
+  // Sees the plan before any weight is read; its error ends the start. May be empty.
+  std::function<absl::Status(const engine::LaunchPlan&)> check = {};
+  // What the output shows of a token; empty: its bytes.
+  engine::TokenBytes token_bytes = {};
+};
+
+// Logs the plan, the byte ledger and the progress of loading. Errors say which part failed.
 absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSettings& settings,
-                                                        std::int32_t max_live_requests,
-                                                        const std::function<bool()>& stop);
+                                                        const LoadOptions& load);
 
 }  // namespace hisparse::app

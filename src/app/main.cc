@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "app/bench_command.h"
 #include "app/generate_command.h"
 #include "app/serve_command.h"
 #include "app/version.h"
@@ -15,18 +16,24 @@ namespace {
 using hisparse::config::Command;
 
 int run(const hisparse::config::Settings& settings) {
-  if (settings.command == Command::kVersion) {
-    std::printf("hisparse %s\n", hisparse::app::kVersion);
-    return 0;
+  switch (settings.command) {
+    case Command::kServe:
+      return hisparse::app::run_serve(settings.serve);
+    case Command::kGenerate:
+      return hisparse::app::run_generate(settings.generate);
+    case Command::kBench:
+      return hisparse::app::run_bench(settings.bench);
+    case Command::kVersion:
+      std::printf("hisparse %s\n", hisparse::app::kVersion);
+      return 0;
   }
-  const bool serve = settings.command == Command::kServe;
-  const auto& engine = serve ? settings.serve.engine : settings.generate.engine;
-  if (absl::Status status = hisparse::base::set_up_logging(engine.log_level); !status.ok()) {
-    std::fprintf(stderr, "hisparse: %s\n", std::string(status.message()).c_str());
-    return hisparse::config::kUsageError;
-  }
-  return serve ? hisparse::app::run_serve(settings.serve)
-               : hisparse::app::run_generate(settings.generate);
+  return hisparse::config::kUsageError;
+}
+
+const std::string& log_level(const hisparse::config::Settings& settings) {
+  if (settings.command == Command::kServe) return settings.serve.engine.log_level;
+  if (settings.command == Command::kBench) return settings.bench.engine.log_level;
+  return settings.generate.engine.log_level;
 }
 
 }  // namespace
@@ -35,5 +42,10 @@ int main(int argc, char** argv) {
   const auto parsed = hisparse::config::parse_command_line(
       std::span<const char* const>(argv, static_cast<std::size_t>(argc)), std::cout, std::cerr);
   if (const auto* exit = std::get_if<hisparse::config::Exit>(&parsed)) return exit->code;
-  return run(std::get<hisparse::config::Settings>(parsed));
+  const auto& settings = std::get<hisparse::config::Settings>(parsed);
+  if (absl::Status status = hisparse::base::set_up_logging(log_level(settings)); !status.ok()) {
+    std::fprintf(stderr, "hisparse: %s\n", std::string(status.message()).c_str());
+    return hisparse::config::kUsageError;
+  }
+  return run(settings);
 }

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <ctime>
 #include <filesystem>
 #include <memory>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "app/loaded_model.h"
+#include "app/shutdown_signals.h"
 #include "app/version.h"
 #include "base/status.h"
 #include "http/server.h"
@@ -23,33 +23,6 @@ namespace {
 
 // How often the main thread looks whether the engine still lives.
 constexpr timespec kWatchInterval = {.tv_sec = 0, .tv_nsec = 200'000'000};
-
-// Blocks the signals that end the server, before any thread exists; wait() takes them on the main
-// thread.
-class ShutdownSignals {
- public:
-  ShutdownSignals() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    // A write to a closed connection is an error code, not the end of the process.
-    std::signal(SIGPIPE, SIG_IGN);
-  }
-  // Whether one has come and waits to be taken. Any thread.
-  static bool pending() {
-    sigset_t set;
-    return sigpending(&set) == 0 &&
-           (sigismember(&set, SIGINT) == 1 || sigismember(&set, SIGTERM) == 1);
-  }
-  // The signal's number, or -1 after the watch interval.
-  int wait() { return sigtimedwait(&set_, nullptr, &kWatchInterval); }
-  // From now on a signal ends the process at once.
-  void restore() { pthread_sigmask(SIG_UNBLOCK, &set_, nullptr); }
-
- private:
-  sigset_t set_;
-};
 
 // One connection is one descriptor; the soft limit is often 1024.
 void raise_descriptor_limit() {
@@ -121,7 +94,7 @@ absl::StatusOr<std::unique_ptr<http::Server>> start_server(const config::ServeSe
 // Returns when a signal arrives (true) or the engine fails (false).
 bool serve_until_told(ShutdownSignals& signals, const engine::Engine& engine) {
   for (;;) {
-    if (signals.wait() > 0) return true;
+    if (signals.wait(kWatchInterval) > 0) return true;
     if (engine.lifecycle() == engine::Lifecycle::kFailed) return false;
   }
 }
@@ -130,9 +103,10 @@ absl::Status serve(const config::ServeSettings& settings) {
   ShutdownSignals signals;
   raise_descriptor_limit();
   HS_RETURN_IF_ERROR(http::Server::probe(server_options(settings)));
-  HS_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model,
-                      load_model(settings.engine, settings.max_num_queued_reqs,
-                                 [] { return ShutdownSignals::pending(); }));
+  HS_ASSIGN_OR_RETURN(
+      const std::unique_ptr<LoadedModel> model,
+      load_model(settings.engine, {.max_live_requests = settings.max_num_queued_reqs,
+                                   .stop = ShutdownSignals::pending}));
   HS_ASSIGN_OR_RETURN(const std::unique_ptr<http::Server> server, start_server(settings, *model));
   spdlog::info("serving {} on http://{}:{}", served_name(settings), http::bracketed(settings.host),
                server->port());

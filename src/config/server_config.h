@@ -14,7 +14,7 @@ namespace hisparse::config {
 // kAuto for weights: bf16, or f32 where the file holds f32. kAuto for KV rows: as the weights.
 enum class DTypeChoice : std::uint8_t { kAuto, kF32, kBF16 };
 
-// What both `serve` and `generate` need. Names follow the flags (ARCHITECTURE section 9). Zero
+// What `serve`, `generate` and `bench` need. Names follow the flags (ARCHITECTURE section 9). Zero
 // means "choose".
 struct EngineSettings {
   std::string model;  // a .gguf file
@@ -57,13 +57,28 @@ struct GenerateSettings {
   std::vector<std::string> stop;
 };
 
-enum class Command : std::uint8_t { kServe, kGenerate, kVersion };
+// What `hisparse bench` measures: every batch size at every prompt length.
+struct BenchSettings {
+  EngineSettings
+      engine;  // max_num_seqs is the largest batch; prefix caching is off unless asked for
+  std::vector<std::int32_t> batch_sizes = {1, 8, 32};
+  std::vector<std::int64_t> input_lens;  // prompt tokens; empty: kDefaultBenchInputLen, or what the
+                                         // model length leaves
+  std::int32_t output_len = 128;         // tokens generated for each request
+  std::int32_t num_iters = 3;            // measurements of each point
+  std::string output_json;               // empty: none; "-": standard output, instead of the table
+  std::uint64_t seed = 0;                // of the prompts
+};
+inline constexpr std::int64_t kDefaultBenchInputLen = 512;
+
+enum class Command : std::uint8_t { kServe, kGenerate, kBench, kVersion };
 
 // One of the settings is filled, by `command`.
 struct Settings {
   Command command = Command::kVersion;
   ServeSettings serve;
   GenerateSettings generate;
+  BenchSettings bench;
 };
 
 }  // namespace hisparse::config

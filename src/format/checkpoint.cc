@@ -39,6 +39,7 @@ class MappedCheckpoint final : public Checkpoint {
     const auto found = by_name_.find(name);
     return found == by_name_.end() ? nullptr : found->second;
   }
+  void release(const TensorView& tensor) const override { release_pages(tensor.bytes); }
   std::string digest() const override { return digest_; }
 
  private:

@@ -31,6 +31,9 @@ class Checkpoint {
   virtual const std::vector<TensorView>& tensors() const = 0;
   // Null when there is none of this name.
   virtual const TensorView* find(std::string_view name) const = 0;
+  // The tensor's bytes will not be read soon: they may leave the process's resident memory. They
+  // stay readable.
+  virtual void release(const TensorView& tensor) const = 0;
   // 128-bit hex digest that identifies the weights: metadata, tensor names, shapes, dtypes and
   // sampled content (not a full hash: cheap on large files). Part of every KV block key.
   virtual std::string digest() const = 0;

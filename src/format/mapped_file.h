@@ -34,4 +34,8 @@ class MappedFile final {
   std::span<const std::byte> bytes_;  // empty for an empty file, which has no mapping
 };
 
+// Tells the kernel that this part of a mapping will not be read soon: its whole pages leave the
+// process's resident memory, and come back from the file if they are read after all. Advice only.
+void release_pages(std::span<const std::byte> mapped);
+
 }  // namespace hisparse::format

@@ -109,7 +109,9 @@ absl::StatusOr<std::vector<float>> Loader::load_rope_divisors() {
 absl::StatusOr<std::unique_ptr<device::Weight>> Loader::load_matrix(const MatrixSource& source) {
   HS_ASSIGN_OR_RETURN(const TensorView* tensor,
                       find_tensor(source.name, {source.stored_rows, source.stored_columns}));
-  return device_.prepare_weight(host_matrix(*tensor, source), compute_);
+  auto weight = device_.prepare_weight(host_matrix(*tensor, source), compute_);
+  checkpoint_.release(*tensor);
+  return weight;
 }
 
 absl::StatusOr<LayerWeights> Loader::load_layer(std::int32_t layer) {

@@ -27,6 +27,7 @@ class WithExtraTensor final : public format::Checkpoint {
   const format::Metadata& metadata() const override { return base_->metadata(); }
   const std::vector<format::TensorView>& tensors() const override { return tensors_; }
   const format::TensorView* find(std::string_view name) const override { return base_->find(name); }
+  void release(const format::TensorView& tensor) const override { base_->release(tensor); }
   std::string digest() const override { return base_->digest(); }
 
  private:

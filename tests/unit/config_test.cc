@@ -373,5 +373,81 @@ TEST_F(ConfigTest, AnEmptyYamlFileSetsNothing) {
   EXPECT_EQ(parsed.serve().port, 8000);
 }
 
+Parsed bench(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"bench", "--model", "m.gguf"});
+  return parse(std::move(arguments));
+}
+
+TEST_F(ConfigTest, BenchHasDefaultsOfItsOwn) {
+  const Parsed parsed = bench({});
+  ASSERT_TRUE(parsed.ok()) << parsed.errors;
+  EXPECT_EQ(parsed.settings().command, Command::kBench);
+  const BenchSettings& settings = parsed.settings().bench;
+  EXPECT_THAT(settings.batch_sizes, ElementsAre(1, 8, 32));
+  EXPECT_THAT(settings.input_lens, IsEmpty());
+  EXPECT_EQ(settings.output_len, 128);
+  EXPECT_EQ(settings.num_iters, 3);
+  EXPECT_FALSE(settings.engine.enable_prefix_caching);
+  EXPECT_EQ(settings.engine.max_num_seqs, 32);
+  EXPECT_TRUE(bench({"--enable-prefix-caching"}).settings().bench.engine.enable_prefix_caching);
+}
+
+TEST_F(ConfigTest, TheLargestBatchOfABenchRunsAtOnce) {
+  const Parsed parsed = bench({"--batch-sizes", "4,50,7"});
+  ASSERT_TRUE(parsed.ok()) << parsed.errors;
+  EXPECT_EQ(parsed.settings().bench.engine.max_num_seqs, 50);
+  expect_usage_error(bench({"--batch-sizes", "600"}),
+                     "--max-num-batched-tokens must be at least the largest of --batch-sizes");
+}
+
+TEST_F(ConfigTest, AListIsSplitAtCommasAndDoesNotSwallowTheModel) {
+  const Parsed parsed =
+      parse({"bench", "--batch-sizes", "1,2", "m.gguf", "--input-lens=16", "--input-lens", "7500"});
+  ASSERT_TRUE(parsed.ok()) << parsed.errors;
+  EXPECT_EQ(parsed.settings().bench.engine.model, "m.gguf");
+  EXPECT_THAT(parsed.settings().bench.batch_sizes, ElementsAre(1, 2));
+  EXPECT_THAT(parsed.settings().bench.input_lens, ElementsAre(16, 7500));
+}
+
+TEST_F(ConfigTest, AListMayStandInYamlOrInTheEnvironment) {
+  std::ofstream(path) << "input-lens: [16, 32]\nbatch-sizes: 5,6\nnum-iters: 2\n";
+  const ScopedEnv lengths("HISPARSE_BATCH_SIZES", "3,4");
+  const Parsed parsed = bench({"--config", path});
+  ASSERT_TRUE(parsed.ok()) << parsed.errors;
+  EXPECT_THAT(parsed.settings().bench.batch_sizes, ElementsAre(3, 4));
+  EXPECT_THAT(parsed.settings().bench.input_lens, ElementsAre(16, 32));
+  EXPECT_EQ(parsed.settings().bench.num_iters, 2);
+  EXPECT_EQ(parsed.settings().bench.engine.max_num_seqs, 4);
+}
+
+TEST_F(ConfigTest, ABenchThatCannotBeIsRefused) {
+  expect_usage_error(parse({"bench"}), "--model is required");
+  expect_usage_error(bench({"--batch-sizes", "0"}), "--batch-sizes");
+  expect_usage_error(bench({"--batch-sizes", "1,x"}), "--batch-sizes");
+  expect_usage_error(bench({"--batch-sizes", "1,5000"}), "--batch-sizes");
+  expect_usage_error(bench({"--input-lens", "0"}), "--input-lens");
+  expect_usage_error(bench({"--output-len", "0"}), "--output-len");
+  expect_usage_error(bench({"--num-iters", "0"}), "--num-iters");
+  expect_usage_error(bench({"--max-num-seqs", "4"}), "unknown argument '--max-num-seqs'");
+}
+
+TEST_F(ConfigTest, ABenchLongerThanTheModelLengthSaysWhatFits) {
+  const std::vector<std::string> lengths = {"--max-model-len", "1000", "--output-len", "100",
+                                            "--input-lens"};
+  const auto with = [&lengths](const std::string& input) {
+    std::vector<std::string> arguments = lengths;
+    arguments.push_back(input);
+    return bench(arguments);
+  };
+  EXPECT_TRUE(with("900").ok());
+  expect_usage_error(with("10,901"), "a prompt may have 900 tokens");
+  expect_usage_error(bench({"--max-model-len", "128"}), "--output-len 128 leaves no room");
+}
+
+TEST_F(ConfigTest, TheJsonOfABenchMayGoToStandardOutput) {
+  EXPECT_EQ(bench({"--output-json", "-"}).settings().bench.output_json, "-");
+  EXPECT_EQ(bench({"--output-json", "a/b.json"}).settings().bench.output_json, "a/b.json");
+}
+
 }  // namespace
 }  // namespace hisparse::config

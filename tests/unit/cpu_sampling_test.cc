@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "cpu_test_support.h"
@@ -81,6 +82,57 @@ TEST(CpuSample, TopKKeepsTheLargestWithTiesToTheLowestId) {
   const std::vector<float> logits = {1, 2, 2, 2, 0, 3};
   const SampleRow row = {.temperature = 1.0f, .top_k = 3};
   EXPECT_EQ(distinct(draw_many(logits, row, 500)), (std::set<base::TokenId>{1, 2, 5}));
+}
+
+constexpr std::int64_t kLargeVocabulary = 49152;
+
+// Ids by falling logit, ties by rising id.
+std::vector<base::TokenId> sorted_ids(const std::vector<float>& logits) {
+  std::vector<base::TokenId> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(), [&](base::TokenId a, base::TokenId b) {
+    return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+  });
+  return ids;
+}
+
+TEST(CpuSample, CutsOfALargeVocabularyEqualThoseOfAFullSort) {
+  std::vector<float> logits = random_floats(kLargeVocabulary, 21);
+  // Many ties: a sixteenth is the step.
+  for (float& logit : logits) logit = std::round(logit * 48.0f) / 16.0f;
+  const auto ids = sorted_ids(logits);
+  for (std::int32_t top_k : {5, 300}) {
+    const auto drawn = distinct(draw_many(logits, {.temperature = 4.0f, .top_k = top_k}, 400));
+    const std::set<base::TokenId> kept(ids.begin(), ids.begin() + top_k);
+    for (base::TokenId token : drawn) EXPECT_TRUE(kept.contains(token)) << top_k;
+    EXPECT_GT(drawn.size(), static_cast<std::size_t>(std::min(top_k - 1, 100)));
+  }
+  double total = 0.0;
+  const auto weight = [&](base::TokenId id) {
+    return std::exp(static_cast<double>(logits[static_cast<std::size_t>(id)]));
+  };
+  for (base::TokenId id : ids) total += weight(id);
+  for (float top_p : {0.02f, 0.5f}) {
+    std::set<base::TokenId> kept;
+    double mass = 0.0;
+    for (std::size_t i = 0; mass < total * top_p; ++i) {
+      mass += weight(ids[i]);
+      kept.insert(ids[i]);
+    }
+    const auto drawn = distinct(draw_many(logits, {.temperature = 1.0f, .top_p = top_p}, 400));
+    std::size_t strangers = 0;
+    for (base::TokenId token : drawn) strangers += kept.contains(token) ? 0 : 1;
+    // The last one depends on the rounding of the sums.
+    EXPECT_LE(strangers, 1u) << top_p;
+    EXPECT_GT(drawn.size(), std::min<std::size_t>(kept.size() / 2, 100)) << top_p;
+  }
+}
+
+TEST(CpuSample, AFlatDistributionIsCutById) {
+  const std::vector<float> logits(kLargeVocabulary, 1.0f);
+  for (base::TokenId token : draw_many(logits, {.temperature = 1.0f, .top_p = 0.25f}, 300)) {
+    EXPECT_LT(token, kLargeVocabulary / 4 + 1);
+  }
 }
 
 TEST(CpuSample, TopPKeepsTheSmallestPrefixThatReachesTheMass) {

@@ -29,6 +29,35 @@ TEST(CpuMemory, AccountsByOwnerAndFreesOnDestruction) {
   EXPECT_EQ(device.device->allocated(), base::Ledger{});
 }
 
+// Small ones share a mapping, and large ones have their own: neither touches its neighbour, before
+// or after others are freed.
+TEST(CpuMemory, AllocationsOfAllSizesKeepTheirBytesWhileOthersComeAndGo) {
+  TestDevice device(CpuDeviceOptions{}, 1);
+  std::mt19937 random(1);
+  std::vector<std::pair<Buffer, std::byte>> live;
+  const auto check = [&](const std::pair<Buffer, std::byte>& entry) {
+    for (std::byte value : device.download<std::byte>(entry.first)) {
+      ASSERT_EQ(value, entry.second);
+    }
+  };
+  for (int i = 0; i < 300; ++i) {
+    const std::size_t bytes = 1 + random() % (i % 10 == 0 ? 5'000'000 : 300'000);
+    Buffer buffer = device.allocate(bytes);
+    EXPECT_EQ(buffer.as<std::byte>().address() % 64, 0u);
+    for (std::byte value : device.download<std::byte>(buffer)) ASSERT_EQ(value, std::byte{0});
+    const auto mark = static_cast<std::byte>(1 + i % 255);
+    device.device->fill(buffer.as<std::byte>(), mark, bytes, *device.stream);
+    live.emplace_back(std::move(buffer), mark);
+    if (live.size() < 20) continue;
+    const std::size_t gone = random() % live.size();
+    check(live[gone]);
+    live.erase(live.begin() + static_cast<std::ptrdiff_t>(gone));
+  }
+  for (const auto& entry : live) check(entry);
+  live.clear();
+  EXPECT_EQ(device.device->allocated().total(), 0);
+}
+
 TEST(CpuMemory, RefusesNothingAndTooMuch) {
   TestDevice device;
   const auto code = [&](std::size_t bytes) {

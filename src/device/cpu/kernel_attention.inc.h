@@ -62,19 +62,6 @@ inline void score_keys(const SegmentAttention& s, const void* const* k_rows, con
   for (; key < pass.end; ++key) score_tile<T, kQueries, 1>(s, k_rows, pass.first, key);
 }
 
-inline float largest(const float* scores, int count) {
-  F8 lanes, x;
-  splat(lanes, -__builtin_inff());
-  int i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    load(x, scores + i);
-    max_lanes(lanes, x);
-  }
-  float max = largest_lane(lanes);
-  for (; i < count; ++i) max = scores[i] > max ? scores[i] : max;
-  return max;
-}
-
 // scores = exp(scores - max), zeros up to the next multiple of eight; fills the partial's header.
 inline void exponentiate(float* scores, int count, float* partial) {
   const float max = largest(scores, count);

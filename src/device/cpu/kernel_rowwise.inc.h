@@ -1,4 +1,4 @@
-// Norm, gate and softmax weights.
+// Norm, gate, maximum and softmax weights.
 
 void rms_norm(const float* in, const float* weight, float* out, std::int64_t width, float epsilon) {
   F8 sums[2] = {};
@@ -50,6 +50,27 @@ void silu_mul(const float* gate, const float* up, float* out, std::int64_t count
   load_partial(u, up + i, count - i);
   silu_mul8(g, u);
   store_partial(out + i, g, count - i);
+}
+
+inline float largest(const float* in, std::int64_t count) {
+  F8 lanes, x;
+  splat(lanes, -__builtin_inff());
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    load(x, in + i);
+    max_lanes(lanes, x);
+  }
+  float max = largest_lane(lanes);
+  for (; i < count; ++i) max = in[i] > max ? in[i] : max;
+  return max;
+}
+
+std::int64_t index_of_max(const float* in, std::int64_t count) {
+  const float max = largest(in, count);
+  if (max == -__builtin_inff()) return 0;
+  std::int64_t i = 0;
+  while (in[i] != max) ++i;
+  return i;
 }
 
 inline void softmax_weight8(F8& x, float max, float inverse_temperature) {

@@ -138,6 +138,8 @@ struct KernelTable {
   void (*rms_norm)(const float* in, const float* weight, float* out, std::int64_t width,
                    float epsilon);
   void (*silu_mul)(const float* gate, const float* up, float* out, std::int64_t count);
+  // The lowest index of the largest value; NaN counts as -inf, so that a broken row has one too.
+  std::int64_t (*index_of_max)(const float* in, std::int64_t count);
   // out[i] = exp((in[i] - max) * inverse_temperature), 0 for NaN.
   void (*softmax_weights)(const float* in, float* out, std::int64_t count, float max,
                           float inverse_temperature);

@@ -1,0 +1,82 @@
+#include <utility>
+#include <vector>
+
+#include "config/option_groups.h"
+#include "config/option_helpers.h"
+
+namespace hisparse::config {
+namespace {
+
+constexpr std::int32_t kMaxBlockSize = 1024;
+constexpr std::int32_t kMaxRanks = 64;
+constexpr std::int32_t kMaxPreemptions = 1000;
+constexpr std::int64_t kMaxKvBytes = std::int64_t{1} << 50;
+
+CLI::Option* add_dtype(CLI::App& command, const std::string& name, DTypeChoice& target,
+                       const std::string& help) {
+  static const std::vector<std::pair<std::string, DTypeChoice>> kNames = {
+      {"auto", DTypeChoice::kAuto},     {"f32", DTypeChoice::kF32},
+      {"float32", DTypeChoice::kF32},   {"bf16", DTypeChoice::kBF16},
+      {"bfloat16", DTypeChoice::kBF16},
+  };
+  return command.add_option("--" + name, target, help)
+      ->envname(environment_name(name))
+      ->transform(CLI::CheckedTransformer(kNames).description("auto|f32|bf16"))
+      ->default_str("auto");
+}
+
+void add_cache_options(CLI::App& command, EngineSettings& engine) {
+  add_option(command, "block-size", engine.block_size, "Tokens in a page of the KV cache")
+      ->check(CLI::Range(1, kMaxBlockSize));
+  add_bytes(command, "kv-cache-memory-bytes", engine.kv_cache_memory_bytes,
+            "Size of the KV cache (4GiB); 0: for requests of --max-model-len, within free memory")
+      ->check(CLI::Range(std::int64_t{0}, kMaxKvBytes));
+  command
+      .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.enable_prefix_caching,
+                std::string("Keep the KV pages of past prompts for reuse (") +
+                    (engine.enable_prefix_caching ? "on unless switched off)"
+                                                  : "off unless switched on)"))
+      ->envname(environment_name("enable-prefix-caching"));
+  add_option(command, "max-preemptions", engine.max_preemptions,
+             "How often one request may be preempted and recomputed")
+      ->check(CLI::Range(0, kMaxPreemptions));
+}
+
+}  // namespace
+
+void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& config_file) {
+  // The positional form is what vLLM's users type.
+  command.add_option("--model,model", engine.model, "GGUF file")
+      ->envname(environment_name("model"));
+  add_dtype(command, "dtype", engine.dtype, "Type of weights and matrix products");
+  add_dtype(command, "kv-cache-dtype", engine.kv_cache_dtype,
+            "Type of the KV rows; auto: as --dtype");
+  add_option(command, "max-model-len", engine.max_model_len,
+             "Longest prompt plus output in tokens; 0: the model's")
+      ->check(CLI::Range(std::int64_t{0}, kMaxModelLength));
+  add_option(command, "max-num-batched-tokens", engine.max_num_batched_tokens,
+             "Tokens in one step, at least the requests that run at the same time")
+      ->check(CLI::Range(std::int64_t{1}, kMaxModelLength));
+  add_cache_options(command, engine);
+  add_option(command, "tensor-parallel-size", engine.tensor_parallel_size,
+             "Ranks that share the model")
+      ->check(CLI::Range(1, kMaxRanks));
+  add_option(command, "threads", engine.threads,
+             "Compute threads; 0: the cores this process may use")
+      ->check(CLI::Range(0, kMaxThreads));
+  add_option(command, "log-level", engine.log_level, "trace, debug, info, warn, error or off");
+  command.add_option("--config", config_file, "YAML file of options, by their long names")
+      ->envname(environment_name("config"));
+}
+
+std::string find_engine_conflict(const EngineSettings& engine,
+                                 const std::string& sequences_option) {
+  if (engine.model.empty()) return "--model is required: a GGUF file";
+  if (engine.max_num_batched_tokens < engine.max_num_seqs) {
+    return "--max-num-batched-tokens must be at least " + sequences_option +
+           ", so that every running request can take a step";
+  }
+  return "";
+}
+
+}  // namespace hisparse::config
