@@ -47,7 +47,7 @@ function(hisparse_bench name)
   target_link_libraries(${name}_bench PRIVATE hisparse_bench_support ${ARG_DEPS})
   add_dependencies(benchmarks ${name}_bench)
   add_test(NAME ${name}_bench_smoke
-    COMMAND ${name}_bench --benchmark_min_time=0.01 "--benchmark_filter=${ARG_SMOKE}")
+    COMMAND ${name}_bench --peak-passes=4 --benchmark_min_time=0.01 "--benchmark_filter=${ARG_SMOKE}")
   set_tests_properties(${name}_bench_smoke PROPERTIES TIMEOUT 120 LABELS bench SKIP_RETURN_CODE 77
     ENVIRONMENT "HISPARSE_TEST_DATA=${PROJECT_SOURCE_DIR}/tests")
 endfunction()

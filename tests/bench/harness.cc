@@ -20,23 +20,33 @@ constexpr double kPercent = 100.0;
 // A peak that grows by more than this during the run is told.
 constexpr double kGrowth = 1.03;
 
-// Takes --threads=N out of the arguments; nothing when its value is no number above 0.
-std::optional<int> take_threads(int& argc, char** argv) {
-  constexpr std::string_view kFlag = "--threads=";
+struct Options {
   int threads = base::available_cores();
-  int kept = 0;
-  for (int i = 0; i < argc; ++i) {
-    const std::string_view argument = argv[i];
-    if (i == 0 || !argument.starts_with(kFlag)) {
-      argv[kept++] = argv[i];
-      continue;
-    }
-    const std::string_view value = argument.substr(kFlag.size());
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), threads);
-    if (error != std::errc() || end != value.data() + value.size() || threads < 1) return {};
+  int peak_passes = MachinePeak::kPasses;
+};
+
+// `argument` is `flag` and a number above 0, which goes to `value`. Nothing when it is another
+// flag, false when the number is none.
+std::optional<bool> take_number(std::string_view argument, std::string_view flag, int& value) {
+  if (!argument.starts_with(flag)) return {};
+  argument.remove_prefix(flag.size());
+  const char* const end = argument.data() + argument.size();
+  const auto [parsed, error] = std::from_chars(argument.data(), end, value);
+  return error == std::errc() && parsed == end && value > 0;
+}
+
+// Takes our own flags out of the arguments; nothing when one of them is wrong.
+std::optional<Options> take_options(int& argc, char** argv) {
+  Options options;
+  int kept = 1;
+  for (int i = 1; i < argc; ++i) {
+    std::optional<bool> taken = take_number(argv[i], "--threads=", options.threads);
+    if (!taken) taken = take_number(argv[i], "--peak-passes=", options.peak_passes);
+    if (!taken) argv[kept++] = argv[i];
+    if (taken && !*taken) return {};
   }
   argc = kept;
-  return threads;
+  return options;
 }
 
 const char* unit_of(Peak peak) {
@@ -63,7 +73,7 @@ void print_growth(const Machine& machine, const std::array<double, kPeaks>& befo
 
 }  // namespace
 
-Machine::Machine(int threads) : pool(threads), peak(pool) {
+Machine::Machine(int threads, int peak_passes) : pool(threads), peak(pool, peak_passes) {
   auto made = device::make_cpu_device(pool, {});
   HS_CHECK(made.ok());
   device = std::move(*made);
@@ -87,23 +97,24 @@ device::Buffer Machine::floats(std::int64_t count) const {
 void Machine::synchronize() const { HS_CHECK(device->synchronize(device->record(*stream)).ok()); }
 
 int run_benchmarks(int argc, char** argv, Registration register_benchmarks) {
-  const std::optional<int> threads = take_threads(argc, argv);
-  if (!threads) {
-    std::cerr << "--threads needs a number above 0\n";
+  const std::optional<Options> options = take_options(argc, argv);
+  if (!options) {
+    std::cerr << "--threads and --peak-passes need a number above 0\n";
     return 1;
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  Machine machine(*threads);
-  std::cout << "kernels: " << machine.device->isa_level() << ", " << *threads << " threads\n";
+  Machine machine(options->threads, options->peak_passes);
+  std::cout << "kernels: " << machine.device->isa_level() << ", " << options->threads
+            << " threads\n";
   machine.peak.print(std::cout);
   const std::array<double, kPeaks> before = best_of_all(machine);
   register_benchmarks(machine);
-  benchmark::RunSpecifiedBenchmarks();
+  const std::size_t matched = benchmark::RunSpecifiedBenchmarks();
   benchmark::ClearRegisteredBenchmarks();  // they hold device memory
   benchmark::Shutdown();
   print_growth(machine, before);
-  return 0;
+  return matched > 0 ? 0 : 1;  // a filter that no case matches is a mistake
 }
 
 double median(std::vector<double> values) {

@@ -19,7 +19,7 @@ namespace hisparse::bench {
 
 // Owns the pool and the device of a program. The main thread only.
 struct Machine {
-  explicit Machine(int threads);
+  Machine(int threads, int peak_passes);
 
   device::Buffer allocate(std::int64_t bytes) const;
   device::Buffer floats(std::int64_t count) const;  // random, in [-1, 1)
@@ -38,11 +38,15 @@ struct Machine {
   MachinePeak peak;
 };
 
-// `main` of a program: takes --threads=N (default: all cores) and Google Benchmark's own flags,
-// measures the peaks, prints them, calls `register_benchmarks` and runs what the filter leaves.
-// Prints the peaks again if they grew during the run, since the first shares are then too high.
+// `main` of a program: takes --threads=N (default: all cores), --peak-passes=N (fewer, where the
+// figures do not matter) and Google Benchmark's own flags, measures the peaks, prints them, calls
+// `register_benchmarks` and runs what the filter leaves. Prints the peaks again if they grew during
+// the run, since the first shares are then too high.
 using Registration = void (*)(Machine& machine);
 int run_benchmarks(int argc, char** argv, Registration register_benchmarks);
+
+// The exit status of a program that lacks its model file: CTest calls it skipped.
+inline constexpr int kSkipped = 77;
 
 // What one iteration does, and which peak it is compared with.
 struct Work {

@@ -1,8 +1,10 @@
 // Matrix products through the Device interface: GEMM against the peak of its arithmetic, GEMV
 // against the read bandwidth, and what the fixed order of sums costs.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
+#include "base/check.h"
 #include "device/cpu/packed_weight.h"
 #include "tests/bench/free_order.h"
 #include "tests/bench/harness.h"
@@ -85,7 +87,7 @@ constexpr std::int64_t kPanelsPerTask = 4;
 // The same panels, threads and input in both orders; only the kernels differ.
 class OrderCase final {
  public:
-  OrderCase(const Machine& machine, const Matrix& matrix, const WeightKind& kind)
+  OrderCase(Machine& machine, const Matrix& matrix, const WeightKind& kind)
       : weight_(random_weight(machine, matrix, kind)),
         row_(static_cast<std::size_t>(matrix.k), 0.5f),
         tile_(row_.size()),
@@ -96,6 +98,7 @@ class OrderCase final {
                                  .out = tile_.data(),
                                  .activation = device::cpu::activation_for(packed().element())};
     device::cpu::kernels_v3().pack_rows(tile);
+    check_equal(machine);
   }
 
   void run_contract(Machine& machine) {
@@ -119,6 +122,17 @@ class OrderCase final {
   }
 
  private:
+  // Both orders compute the same, but for rounding: otherwise their times mean nothing.
+  void check_equal(Machine& machine) {
+    constexpr float kTolerance = 1e-3f;
+    run_contract(machine);
+    const std::vector<float> expected = out_;
+    run_free(machine);
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      HS_CHECK(std::abs(out_[i] - expected[i]) <= kTolerance);
+    }
+  }
+
   const PackedWeight& packed() const { return static_cast<const PackedWeight&>(*weight_); }
   float* out_at(std::int64_t panel) { return out_.data() + panel * device::cpu::kPanelColumns; }
 

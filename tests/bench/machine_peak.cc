@@ -24,7 +24,6 @@ constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
 // A pass lasts about a millisecond or two, and there are many: one of them finds all cores free
 // even when others use the machine.
-constexpr int kPasses = 64;
 constexpr std::int64_t kReadBytesOfPass = std::int64_t{32} << 20;
 constexpr double kTaskSeconds = 0.1e-3;
 constexpr int kTasksPerThread = 10;
@@ -37,10 +36,10 @@ double seconds_since(Clock::time_point start) {
 // Keeps the loops' results alive.
 std::atomic<std::int64_t> sink{0};
 
-Rate rate_of_passes(double amount, const std::function<void(int)>& pass) {
+Rate rate_of_passes(int passes, double amount, const std::function<void(int)>& pass) {
   pass(0);
   std::vector<double> rates;
-  for (int i = 1; i <= kPasses; ++i) {
+  for (int i = 1; i <= passes; ++i) {
     const auto start = Clock::now();
     pass(i);
     rates.push_back(amount / seconds_since(start));
@@ -62,18 +61,18 @@ std::int64_t rounds_of_task(const PeakLoop& loop) {
   }
 }
 
-Rate operations_rate(const PeakLoop& loop, base::ThreadPool& pool) {
+Rate operations_rate(int passes, const PeakLoop& loop, base::ThreadPool& pool) {
   const std::int64_t rounds = rounds_of_task(loop);
   const std::int64_t tasks = std::int64_t{kTasksPerThread} * pool.threads();
-  return rate_of_passes(loop.operations * static_cast<double>(rounds * tasks), [&](int) {
+  return rate_of_passes(passes, loop.operations * static_cast<double>(rounds * tasks), [&](int) {
     pool.parallel_for(tasks, [&](std::int64_t) { sink += loop.run(rounds); });
   });
 }
 
 using ReadLoop = std::int64_t (*)(const void* from, std::int64_t bytes);
 
-Rate read_rate(ReadLoop loop, const std::byte* data, base::ThreadPool& pool) {
-  return rate_of_passes(static_cast<double>(kReadBytesOfPass), [&](int pass) {
+Rate read_rate(int passes, ReadLoop loop, const std::byte* data, base::ThreadPool& pool) {
+  return rate_of_passes(passes, static_cast<double>(kReadBytesOfPass), [&](int pass) {
     const std::byte* from = data + pass * kReadBytesOfPass % kReadBytes;
     pool.parallel_for(kReadBytesOfPass / kHugePageBytes, [&](std::int64_t page) {
       sink += loop(from + page * kHugePageBytes, kHugePageBytes);
@@ -93,6 +92,12 @@ std::vector<const PeakLoops*> levels_of_this_machine() {
     levels.push_back(&peak_loops_v4());
   }
   return levels;
+}
+
+// Instructions for f32 do for bf16, and those for int8 do for int4.
+bool serves(Peak measured, Peak wanted) {
+  return measured == wanted || (wanted == Peak::kBF16 && measured == Peak::kF32) ||
+         (wanted == Peak::kInt4 && measured == Peak::kInt8);
 }
 
 const char* name_of(Peak peak) {
@@ -143,8 +148,8 @@ struct MachinePeak::Loop {
   PeakLoop operations;      // the others
 };
 
-MachinePeak::MachinePeak(base::ThreadPool& pool)
-    : pool_(pool), buffer_(std::make_unique<HugeBuffer>()) {
+MachinePeak::MachinePeak(base::ThreadPool& pool, int passes)
+    : pool_(pool), passes_(passes), buffer_(std::make_unique<HugeBuffer>()) {
   for (int threads = 1; threads < pool.threads(); threads *= 2) {
     base::ThreadPool some(threads);
     measure(some);
@@ -160,33 +165,34 @@ std::vector<MachinePeak::Loop> MachinePeak::loops() const {
     const std::string prefix = std::string(level->level) + ": ";
     loops.push_back({Peak::kRead, prefix + "one stream", level->read_one_stream, {}});
     loops.push_back({Peak::kRead, prefix + "four streams", level->read_four_streams, {}});
-    const bool has_bf16 = level->bf16.run != nullptr && __builtin_cpu_supports("avx512bf16");
-    const PeakLoop& bf16 = has_bf16 ? level->bf16 : level->f32;
     loops.push_back({Peak::kF32, prefix + level->f32.instructions, nullptr, level->f32});
-    loops.push_back({Peak::kBF16, prefix + bf16.instructions, nullptr, bf16});
+    if (level->bf16.run != nullptr && __builtin_cpu_supports("avx512bf16")) {
+      loops.push_back({Peak::kBF16, prefix + level->bf16.instructions, nullptr, level->bf16});
+    }
     loops.push_back({Peak::kInt8, prefix + level->int8.instructions, nullptr, level->int8});
     loops.push_back({Peak::kInt4, prefix + level->int4.instructions, nullptr, level->int4});
   }
   return loops;
 }
 
-Rate MachinePeak::rate_of(const Loop& loop, base::ThreadPool& pool) const {
-  return loop.read != nullptr ? read_rate(loop.read, buffer_->data(), pool)
-                              : operations_rate(loop.operations, pool);
+Rate MachinePeak::rate_of(int passes, const Loop& loop, base::ThreadPool& pool) const {
+  return loop.read != nullptr ? read_rate(passes, loop.read, buffer_->data(), pool)
+                              : operations_rate(passes, loop.operations, pool);
 }
 
 void MachinePeak::measure(base::ThreadPool& pool) {
   for (const Loop& loop : loops()) {
-    rows_.push_back({loop.peak, pool.threads(), loop.name, rate_of(loop, pool)});
+    rows_.push_back({loop.peak, pool.threads(), loop.name, rate_of(passes_, loop, pool)});
   }
 }
 
 void MachinePeak::refresh(Peak peak) {
   for (const Loop& loop : loops()) {
-    if (loop.peak != peak) continue;
-    const Rate rate = rate_of(loop, pool_);
+    if (!serves(loop.peak, peak)) continue;
+    const Rate rate = rate_of((passes_ + 1) / 2, loop, pool_);
     for (PeakRow& row : rows_) {
-      if (row.instructions == loop.name && row.peak == peak && row.threads == pool_.threads()) {
+      if (row.instructions == loop.name && row.peak == loop.peak &&
+          row.threads == pool_.threads()) {
         row.rate.best = std::max(row.rate.best, rate.best);
       }
     }
@@ -196,7 +202,8 @@ void MachinePeak::refresh(Peak peak) {
 double MachinePeak::best(Peak peak) const {
   double best = 0.0;
   for (const PeakRow& row : rows_) {
-    if (row.peak == peak && row.threads == pool_.threads()) best = std::max(best, row.rate.best);
+    if (serves(row.peak, peak) && row.threads == pool_.threads())
+      best = std::max(best, row.rate.best);
   }
   return best;
 }

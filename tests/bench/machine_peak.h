@@ -12,7 +12,8 @@
 namespace hisparse::bench {
 
 // kRead: bytes from DRAM. The others count operations, a product and its sum as two, over
-// registers alone. kBF16 equals kF32 where there is no bf16 dot instruction.
+// registers alone. kBF16 is at least kF32, which
+// it equals where there is no bf16 dot instruction; kInt4 is at least kInt8.
 enum class Peak : std::uint8_t { kRead, kF32, kBF16, kInt8, kInt4 };
 inline constexpr int kPeaks = 5;
 
@@ -33,7 +34,9 @@ struct PeakRow {
 class MachinePeak final {
  public:
   // Measures all kinds with 1, 2, 4 ... threads and with all of the pool, for some seconds.
-  explicit MachinePeak(base::ThreadPool& pool);
+  // Of `passes` passes of a millisecond or two the best one counts.
+  static constexpr int kPasses = 128;
+  MachinePeak(base::ThreadPool& pool, int passes);
   ~MachinePeak();
 
   // Measures one kind again with all threads, for about 100 ms: the best of all times counts, so a
@@ -48,10 +51,11 @@ class MachinePeak final {
   class HugeBuffer;
   struct Loop;
   std::vector<Loop> loops() const;
-  Rate rate_of(const Loop& loop, base::ThreadPool& pool) const;
+  Rate rate_of(int passes, const Loop& loop, base::ThreadPool& pool) const;
   void measure(base::ThreadPool& pool);
 
   base::ThreadPool& pool_;
+  const int passes_;
   std::unique_ptr<HugeBuffer> buffer_;
   std::vector<PeakRow> rows_;
 };
