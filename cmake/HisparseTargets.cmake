@@ -37,3 +37,17 @@ function(hisparse_fuzz name)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
   add_dependencies(fuzzers ${name})
 endfunction()
+
+# hisparse_bench(<name> SRCS … DEPS … SMOKE <filter>): a Google Benchmark program, <name>_bench. CTest runs the cases
+# that match the filter once and for a moment, so that a program that no longer works shows; no time is judged.
+function(hisparse_bench name)
+  cmake_parse_arguments(ARG "" "SMOKE" "SRCS;DEPS" ${ARGN})
+  add_executable(${name}_bench ${ARG_SRCS})
+  target_include_directories(${name}_bench PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name}_bench PRIVATE hisparse_bench_support ${ARG_DEPS})
+  add_dependencies(benchmarks ${name}_bench)
+  add_test(NAME ${name}_bench_smoke
+    COMMAND ${name}_bench --peak-passes=4 --benchmark_min_time=0.01 "--benchmark_filter=${ARG_SMOKE}")
+  set_tests_properties(${name}_bench_smoke PROPERTIES TIMEOUT 120 LABELS bench SKIP_RETURN_CODE 77
+    ENVIRONMENT "HISPARSE_TEST_DATA=${PROJECT_SOURCE_DIR}/tests")
+endfunction()

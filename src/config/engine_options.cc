@@ -48,9 +48,10 @@ void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& 
   // The positional form is what vLLM's users type.
   command.add_option("--model,model", engine.model, "GGUF file")
       ->envname(environment_name("model"));
-  add_dtype(command, "dtype", engine.dtype, "Type of weights and matrix products");
+  add_dtype(command, "dtype", engine.dtype,
+            "Matrix products; auto: as the file, int8 activations for quantised weights");
   add_dtype(command, "kv-cache-dtype", engine.kv_cache_dtype,
-            "Type of the KV rows; auto: as --dtype");
+            "Type of the KV rows; auto: f32 with --dtype f32, else bf16");
   add_option(command, "max-model-len", engine.max_model_len,
              "Longest prompt plus output in tokens; 0: the model's")
       ->check(CLI::Range(std::int64_t{0}, kMaxModelLength));

@@ -140,6 +140,10 @@ void ModelRig::run_rank(Rank& rank, const std::vector<RigRow>& rows, std::vector
 
 std::vector<Logits> ModelRig::run(const std::vector<RigRow>& rows) {
   std::vector<std::vector<Logits>> by_rank(ranks_.size());
+  if (ranks_.size() == 1) {
+    run_rank(*ranks_.front(), rows, by_rank.front());
+    return std::move(by_rank.front());
+  }
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < ranks_.size(); ++r) {
     threads.emplace_back([&, r] { run_rank(*ranks_[r], rows, by_rank[r]); });
@@ -170,6 +174,8 @@ std::vector<Logits> ModelRig::prefill_all(std::int32_t sequence,
 }
 
 device::DeviceCounters ModelRig::counters() const { return ranks_.front()->device->counters(); }
+
+base::Ledger ModelRig::allocated() const { return ranks_.front()->device->allocated(); }
 
 base::TokenId argmax(const Logits& logits) {
   return static_cast<base::TokenId>(std::max_element(logits.begin(), logits.end()) -

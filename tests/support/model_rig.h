@@ -44,7 +44,8 @@ class ModelRig {
   ModelRig(const std::string& path, const RigOptions& options);
   ~ModelRig();
 
-  // One step on all ranks. Logits of the rows that want them, in order.
+  // One step on all ranks (one alone runs on the calling thread). Logits of the rows that want
+  // them, in order.
   std::vector<Logits> run(const std::vector<RigRow>& rows);
 
   // Tokens `tokens` at positions first ... of a sequence, logits of the last one, or of all.
@@ -54,6 +55,7 @@ class ModelRig {
 
   const model::ModelSpec& spec() const { return spec_; }
   device::DeviceCounters counters() const;
+  base::Ledger allocated() const;  // on the device of rank 0
 
  private:
   struct Rank;

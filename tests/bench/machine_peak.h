@@ -1,0 +1,63 @@
+// What the machine can do at the most, measured in the run that compares kernels with it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+
+namespace hisparse::bench {
+
+// kRead: bytes from DRAM. The others count operations, a product and its sum as two, over
+// registers alone. kBF16 is at least kF32, which
+// it equals where there is no bf16 dot instruction; kInt4 is at least kInt8.
+enum class Peak : std::uint8_t { kRead, kF32, kBF16, kInt8, kInt4 };
+inline constexpr int kPeaks = 5;
+
+// Per second, over some passes.
+struct Rate {
+  double best = 0.0;
+  double median = 0.0;
+};
+
+struct PeakRow {
+  Peak peak = Peak::kRead;
+  int threads = 0;
+  std::string instructions;
+  Rate rate;
+};
+
+// Owns 512 MiB to read from, until it is destroyed. Its thread only, while the pool is idle.
+class MachinePeak final {
+ public:
+  // Measures all kinds with 1, 2, 4 ... threads and with all of the pool, for some seconds.
+  // Of `passes` passes of a millisecond or two the best one counts.
+  static constexpr int kPasses = 128;
+  MachinePeak(base::ThreadPool& pool, int passes);
+  ~MachinePeak();
+
+  // Measures one kind again with all threads, for about 100 ms: the best of all times counts, so a
+  // share is taken of what the machine did just before, too.
+  void refresh(Peak peak);
+
+  // Bytes or operations a second with all threads.
+  double best(Peak peak) const;
+  void print(std::ostream& out) const;
+
+ private:
+  class HugeBuffer;
+  struct Loop;
+  std::vector<Loop> loops() const;
+  Rate rate_of(int passes, const Loop& loop, base::ThreadPool& pool) const;
+  void measure(base::ThreadPool& pool);
+
+  base::ThreadPool& pool_;
+  const int passes_;
+  std::unique_ptr<HugeBuffer> buffer_;
+  std::vector<PeakRow> rows_;
+};
+
+}  // namespace hisparse::bench

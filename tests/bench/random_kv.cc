@@ -1,0 +1,52 @@
+#include "tests/bench/random_kv.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace hisparse::bench {
+namespace {
+
+constexpr std::int64_t kPageBytes = kPageTokens * kTokenBytes;
+
+}  // namespace
+
+RandomKv::RandomKv(const Machine& machine, std::int64_t sequences, std::int64_t tokens)
+    : sequences_(sequences) {
+  pages_.pages_per_sequence = (tokens + kPageTokens - 1) / kPageTokens;
+  pages_.v_offset = kPageTokens * kKvRowBytes;
+  pages_.page_tokens = kPageTokens;
+  pages_.kv_heads = kKvHeads;
+  pages_.head_dim = kHeadDim;
+  pages_.dtype = base::DType::kBF16;
+  std::vector<std::uint64_t> addresses(
+      static_cast<std::size_t>(sequences * pages_.pages_per_sequence));
+  slab_ = machine.allocate(static_cast<std::int64_t>(addresses.size()) * kPageBytes);
+  std::iota(addresses.begin(), addresses.end(), 0);
+  std::shuffle(addresses.begin(), addresses.end(), std::mt19937(1));
+  for (std::uint64_t& address : addresses) {
+    address = (slab_.as<std::byte>() + static_cast<std::int64_t>(address) * kPageBytes).address();
+  }
+  table_ = machine.upload(addresses);
+  pages_.addresses = table_.as<const std::uint64_t>();
+  fill(machine);
+}
+
+// Every page is a copy of one of random values between 1/8 and 1/2.
+void RandomKv::fill(const Machine& machine) {
+  constexpr std::uint16_t kEighth = 0x3e00;  // bf16
+  constexpr std::uint16_t kSignAndMantissa = 0x80ff;
+  std::minstd_rand random(1);
+  std::vector<std::uint16_t> page(kPageBytes / sizeof(std::uint16_t));
+  for (std::uint16_t& value : page) {
+    value = static_cast<std::uint16_t>(kEighth | (random() & kSignAndMantissa));
+  }
+  for (std::int64_t at = 0; at < static_cast<std::int64_t>(slab_.bytes()); at += kPageBytes) {
+    machine.device->copy_to_device(std::as_bytes(std::span(page)), slab_.as<std::byte>() + at,
+                                   *machine.stream);
+  }
+  machine.synchronize();
+}
+
+}  // namespace hisparse::bench
