@@ -33,6 +33,7 @@ struct LinearCase {
   void run(const Machine& machine) {
     machine.device->linear({.products = {{{.weight = weights[next].get(), .out = out.as<float>()}}},
                             .in = in.as<const float>(),
+                            .operand = {},
                             .rows = rows},
                            *machine.stream);
     machine.synchronize();
@@ -84,12 +85,23 @@ constexpr Matrix kOrderMatrices[] = {{"llama3_8b_up_from_dram", 14336, 4096},
 // Panels of one task of either order.
 constexpr std::int64_t kPanelsPerTask = 4;
 
+// [k] values that bf16 holds exactly.
+std::vector<float> varying_row(std::int64_t k) {
+  constexpr std::int64_t kPeriod = 7;
+  constexpr float kStep = 0.25f;
+  std::vector<float> row;
+  for (std::int64_t i = 0; i < k; ++i) {
+    row.push_back(kStep * static_cast<float>(i % kPeriod - kPeriod / 2));
+  }
+  return row;
+}
+
 // The same panels, threads and input in both orders; only the kernels differ.
 class OrderCase final {
  public:
   OrderCase(Machine& machine, const Matrix& matrix, const WeightKind& kind)
       : weight_(random_weight(machine, matrix, kind)),
-        row_(static_cast<std::size_t>(matrix.k), 0.5f),
+        row_(varying_row(matrix.k)),
         tile_(row_.size()),
         out_(static_cast<std::size_t>(matrix.n)) {
     device::cpu::RowTile tile = {.rows = {row_.data()},

@@ -22,9 +22,9 @@ using Clock = std::chrono::steady_clock;
 constexpr double kGiga = 1e9;
 constexpr std::int64_t kHugePageBytes = std::int64_t{2} << 20;
 constexpr std::int64_t kReadBytes = std::int64_t{512} << 20;
-// A pass lasts about a millisecond or two, and there are many: one of them finds all cores free
+// A pass lasts a few milliseconds at the most, and there are many: one of them finds all cores free
 // even when others use the machine.
-constexpr std::int64_t kReadBytesOfPass = std::int64_t{32} << 20;
+constexpr std::int64_t kReadBytesOfPass = std::int64_t{64} << 20;
 constexpr double kTaskSeconds = 0.1e-3;
 constexpr int kTasksPerThread = 10;
 constexpr std::int64_t kFirstRounds = 256;

@@ -34,7 +34,7 @@ struct PeakRow {
 class MachinePeak final {
  public:
   // Measures all kinds with 1, 2, 4 ... threads and with all of the pool, for some seconds.
-  // Of `passes` passes of a millisecond or two the best one counts.
+  // Of `passes` passes of a few milliseconds the best one counts.
   static constexpr int kPasses = 128;
   MachinePeak(base::ThreadPool& pool, int passes);
   ~MachinePeak();
