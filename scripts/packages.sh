@@ -8,11 +8,7 @@ server_packages=(
 # For fetching the model from PyPI, and for the command line that quickstart.sh prints.
 model_packages=(ca-certificates curl python3 python3-pip)
 test_packages=(
-<<<<<<< HEAD
-  g++-12 llvm-16 libclang-rt-16-dev libgtest-dev libgmock-dev libsimde-dev patch git python3-venv prometheus
-=======
-  g++-12 llvm-16 libclang-rt-16-dev libgtest-dev libgmock-dev libbenchmark-dev patch git python3-venv prometheus
->>>>>>> kernel-bench
+  g++-12 llvm-16 libclang-rt-16-dev libgtest-dev libgmock-dev libsimde-dev libbenchmark-dev patch git python3-venv prometheus
 )
 
 say() { printf '\n== %s\n' "$*" >&2; }

@@ -1,5 +1,7 @@
 #include "device/cpu/cpu_device.h"
 
+#include <cpuid.h>
+
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -139,10 +141,21 @@ struct IsaLevel {
   bool there;
 };
 
+// What x86-64-v3 has beyond what __builtin_cpu_supports knows by name in every compiler.
+bool has_f16c_movbe_lzcnt() {
+  constexpr unsigned kExtendedFeatures = 0x80000001u;
+  unsigned eax = 0, ebx = 0, basic = 0, extended = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &basic, &edx) != 0 && (basic & bit_F16C) != 0 &&
+         (basic & bit_MOVBE) != 0 &&
+         __get_cpuid(kExtendedFeatures, &eax, &ebx, &extended, &edx) != 0 &&
+         (extended & bit_LZCNT) != 0;
+}
+
 // From the best down.
 std::array<IsaLevel, 3> isa_levels() {
   const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+                  __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+                  has_f16c_movbe_lzcnt();
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni") &&

@@ -1,7 +1,7 @@
 // Neighbouring output columns in the lanes of a vector, and products of quantised weights with int8
-// activations, for the instruction-set level of the including file. `Quads` holds four neighbours of
-// k for each of these columns. Integer sums are exact, so their order does not matter to the bits;
-// the lanes are columns, so their number does not either.
+// activations, for the instruction-set level of the including file. `Quads` holds four neighbours
+// of k for each of these columns. Integer sums are exact, so their order does not matter to the
+// bits; the lanes are columns, so their number does not either.
 //   add_int4: sums += w * x for w of 0 ... 15; at most kGroupQuads times
 //   add_int8: sums += w * x for w of -128 ... 127 and x of -127 ... 127
 //   int4_to_float, int8_to_float: the columns' sums
@@ -99,7 +99,6 @@ inline void split_nibbles(Quads& low, Quads& high, const Quads& in) {
   high = _mm256_and_si256(_mm256_srli_epi16(in, 4), mask);
 }
 
-
 // Sixteen-bit sums of two neighbours: 8 quads * 2 * 15 * 127 fits.
 inline void add_int4(IntSums& sums, const Quads& w, const Quads& x) {
   sums = _mm256_add_epi16(sums, _mm256_maddubs_epi16(w, x));
@@ -113,7 +112,6 @@ inline void add_int8(IntSums& sums, const Quads& w, const Quads& x) {
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
   sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-
 
 inline void int8_to_float(Columns& out, const IntSums& sums) {
   const __m256 lanes = _mm256_cvtepi32_ps(sums);

@@ -146,7 +146,8 @@ struct IntPanel {
     if constexpr (kElement == Element::kInt8) {
       Quads w[kVectors];
       for (int j = 0; j < kGroupQuads; ++j) {
-        for (int v = 0; v < kVectors; ++v) load_quads(w[v], weights + j * kStride + v * kColumnLanes * 4);
+        for (int v = 0; v < kVectors; ++v)
+          load_quads(w[v], weights + j * kStride + v * kColumnLanes * 4);
         for (int r = 0; r < kRows; ++r) {
           repeat_quad(x, in + j * kRowsQuad + r * kQuadValues);
           for (int v = 0; v < kVectors; ++v) add_int8(sums[r][v], w[v], x);
@@ -185,7 +186,8 @@ struct IntPanel {
         for (int v = 0; v < kVectors; ++v) clear(sums[r][v]);
       }
       sum_group<kRows>(
-          sums, group + group_header_bytes(kElement) + place.vector * kColumnLanes * kQuadValues, in);
+          sums, group + group_header_bytes(kElement) + place.vector * kColumnLanes * kQuadValues,
+          in);
       scale_group<kRows>(tile, sums, group, place.vector,
                          reinterpret_cast<const float*>(in + kRows * kGroupValues));
       group += group_bytes(kElement);

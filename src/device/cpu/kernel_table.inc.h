@@ -1,4 +1,5 @@
-// The kernels of one level and their table, for kernels_v*.cc only, inside their anonymous namespace.
+// The kernels of one level and their table, for kernels_v*.cc only, inside their anonymous
+// namespace.
 
 // First, what the others use.
 #include "device/cpu/kernel_vector.inc.h"

@@ -1,5 +1,5 @@
-// The kernels for x86-64-v4 with VNNI and BF16; the flags are set in ../CMakeLists.txt. See kernels.h for what may not be
-// in here.
+// The kernels for x86-64-v4 with VNNI and BF16; the flags are set in ../CMakeLists.txt. See
+// kernels.h for what may not be in here.
 #include <immintrin.h>
 
 #include <cstddef>
