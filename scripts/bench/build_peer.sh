@@ -11,11 +11,13 @@ sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 compilers=(gcc-12 g++-12)
 options=(
   -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DGGML_NATIVE=ON -DGGML_LLAMAFILE=ON
-  -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF
+  -DLLAMA_ALL_WARNINGS=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_USE_PREBUILT_UI=OFF
+  -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF -DLLAMA_BUILD_APP=OFF
 )
 cache=${HISPARSE_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/hisparse}/llama.cpp-$version
 server=$cache/build/bin/llama-server
-description="llama-cpp-python $version (sdist), ${compilers[1]}, ${options[*]#-D}"
+processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+description="llama-cpp-python $version (sdist), ${compilers[1]} for ${processor:-$(uname -m)}, ${options[*]#-D}"
 
 # Written last, so it also tells that the build is complete and which it is.
 if [ -x "$server" ] && [ "$(cat "$cache/build.txt" 2>/dev/null)" = "$description" ]; then

@@ -25,6 +25,13 @@ def describe():
     }
 
 
+def busy_seconds():
+    """CPU seconds that all processes have taken since the machine started, those of its host included."""
+    ticks = [int(word) for word in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) / os.sysconf("SC_CLK_TCK")
+
+
 def _field(text, name):
     found = re.search(rf"^(?:{name})\s*:\s*(.*)$", text, re.MULTILINE)
     return found.group(1).strip() if found else ""

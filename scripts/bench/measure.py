@@ -24,29 +24,20 @@ class Client:
         """Prompt tokens over the time until the first token is here."""
         return len(prompt) / self._run("/v1/completions", [{"prompt": prompt} | _options(1)], "all")[0].first_time
 
-    def decode(self, prompts, decode_tokens):
-        """Tokens/s of all streams together while all of them decode, and the seconds until the first token of the first.
+    def decode(self, prompts, decode_tokens, windows):
+        """Tokens/s of all streams together while all of them decode, `windows` samples of it one after the other, and the
+        seconds until the first prompt gave its first token.
 
-        The rate counts from the moment when the last stream has its first token to the earliest moment at which a stream
-        has its last one. The first streams have to be long enough to be still there when the last one begins.
+        Counted from the moment when the last stream has its first token until a stream ends. Those that begin earlier get
+        more tokens, so that they are still there.
         """
-        longest = max(map(len, prompts))
-        waiting = len(prompts) - 1
-        tokens = decode_tokens + waiting * math.ceil(longest / _PROMPT_TOKENS_PER_STEP)
-        bodies = [{"prompt": prompt} | _options(tokens) for prompt in prompts]
+        steps_for_prompt = math.ceil(max(map(len, prompts)) / _PROMPT_TOKENS_PER_STEP)
+        bodies = [{"prompt": prompt} | _options(decode_tokens + later * steps_for_prompt)
+                  for later, prompt in zip(reversed(range(len(prompts))), prompts)]
         results = self._run("/v1/completions", bodies, "first")
         if not all(result.token_times for result in results):
-            raise streams.RequestFailed(f"{self.server.name}: the first stream ended before the last one began")
-        begin = max(result.token_times[0] for result in results)
-        end = min(result.token_times[-1] for result in results)
-        if begin >= end:
-            raise streams.RequestFailed(f"{self.server.name}: the first stream ended as the last one began")
-        # An event is a token, but for bytes that are not yet a character and for tokens that a slow client got as one:
-        # the stream that is complete tells how many tokens an event is.
-        complete = [result for result in results if result.complete]
-        per_event = sum(r.completion_tokens for r in complete) / sum(len(r.token_times) for r in complete)
-        events = sum(begin < at <= end for result in results for at in result.token_times)
-        return events * per_event / (end - begin), results[0].first_time
+            raise streams.RequestFailed(f"{self.server.name}: a stream ended before the last one began")
+        return _rates(results, windows, self.server.name), results[0].first_time
 
     def _run(self, path, bodies, until):
         results = streams.run_streams(self.server.port, path, bodies, until=until, timeout=self._timeout)
@@ -58,6 +49,25 @@ class Client:
             if "prompt" in body and result.prompt_tokens != len(body["prompt"]):
                 raise streams.RequestFailed(f"{self.server.name}: sent {len(body['prompt'])} tokens, it read {result}")
         return results
+
+
+def _rates(results, windows, name):
+    # The steps of the server show in any stream; the last one to begin is there from the first moment to the last.
+    last = max(results, key=lambda result: result.token_times[0])
+    end = min(result.token_times[-1] for result in results)
+    steps = [at for at in last.token_times if at <= end]
+    if len(steps) <= windows:
+        raise streams.RequestFailed(f"{name}: a stream ended as the last one began")
+    # An event is a token, but for bytes that are not yet a character and for tokens that a slow client got as one: the
+    # stream that is complete tells how many tokens an event is.
+    complete = [result for result in results if result.complete]
+    per_event = sum(r.completion_tokens for r in complete) / sum(len(r.token_times) for r in complete)
+    bounds = [steps[(len(steps) - 1) * window // windows] for window in range(windows + 1)]
+    rates = []
+    for begin, end in zip(bounds, bounds[1:]):
+        events = sum(begin < at <= end for result in results for at in result.token_times)
+        rates.append(events * per_event / (end - begin))
+    return rates
 
 
 def _options(max_tokens):

@@ -34,19 +34,25 @@ class Metric:
 class Measurement:
     """One turn of one server: `prompts` requests at a time; its figures go to the metrics named."""
 
-    metrics: tuple  # names; decode at batch 1 gives two, prefill and decode
+    metrics: tuple  # names; decode at batch 1 gives two, decode and prefill
     prompts: int
     prompt_tokens: object  # a count, or _CHAT
     decode_tokens: int
 
-    def take(self, client, prompts):
+    @property
+    def in_one_turn(self):
+        """Where reading the prompts takes many minutes, all samples of decoding come from one turn, after each other."""
+        return self.prompts > 1 and self.prompt_tokens == _LONG
+
+    def take(self, client, prompts, windows):
+        """{metric: samples}. `windows`: how many samples of decoding to make of a turn."""
         if self.prompt_tokens == _CHAT:
-            values = (client.chat_first_token_ms(prompts[0]),)
+            values = ([client.chat_first_token_ms(prompts[0])],)
         elif self.decode_tokens == 1:
-            values = (client.prefill(prompts[0]),)
+            values = ([client.prefill(prompts[0])],)
         else:
-            rate, first_seconds = client.decode(prompts, self.decode_tokens)
-            values = (rate, self.prompt_tokens / first_seconds)
+            rates, first_seconds = client.decode(prompts, self.decode_tokens, windows)
+            values = (rates, [self.prompt_tokens / first_seconds])
         return dict(zip(self.metrics, values))
 
     def make_prompts(self, maker):

@@ -16,6 +16,7 @@ _POLL_SECONDS = 0.005
 _START_TIMEOUT = 300
 _STOP_TIMEOUT = 20
 _PR_SET_PDEATHSIG = 1
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +36,12 @@ def hisparse_command(binary, model, threads, setup, port):
 
 def llama_server_command(binary, model, threads, setup, port):
     # -c counts all slots together. An explicit -np gives each slot KV rows of its own, so that attention reads only the
-    # rows of its own sequence. The cache flags and `cache_prompt` in the requests turn every reuse off.
+    # rows of its own sequence. The cache flags and `cache_prompt` in the requests turn every reuse off. The sampler is cut
+    # down to the one that a greedy choice needs.
     return [binary, "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t", str(threads), "-tb", str(threads),
             "-np", str(setup.slots), "-c", str(setup.slots * setup.context), "-fa", "on",
             "-ctk", "f16", "-ctv", "f16", "--no-cache-prompt", "--cache-ram", "0", "--fit", "off", "--no-ui",
-            "--offline"]
+            "--offline", "--samplers", "top_k", "--top-k", "1"]
 
 
 class Server:
@@ -84,7 +86,7 @@ class Server:
 
     def cpu_seconds(self):
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def log(self):
         return self.log_file.read_text(errors="replace")
