@@ -2,13 +2,14 @@
 # Measures hisparse beside llama-server (llama.cpp), in turn and with the same prompts, and prints a table of speed,
 # latency, start-up time and peak memory with the ratios. Builds both servers and fetches the model first.
 #
-#   scripts/bench_vs_llamacpp.sh [--quick | --full] [--rounds 5] [--threads N] [--model FILE] [--only FIGURE…] [--json FILE]
+#   scripts/bench_vs_llamacpp.sh [--quick | --full] [--rounds 5] [--threads N] [--model FILE] [--json FILE]
+#                                [--only FIGURE…]
 #
 #   --hisparse PATH, --llama-server PATH   programs that are there already; nothing is built then
 #   --build-only                           builds and fetches, and ends
 #
-# Let nothing else run beside it. On two cores it takes about an hour; without batch 8 at 7500 tokens (--quick) a quarter
-# of that; with batch 32 at 7500 tokens (--full) several hours.
+# Let nothing else run beside it. On two cores it takes about an hour; without batch 8 at 7500 tokens (--quick) half of
+# that; with batch 32 at 7500 tokens (--full) several hours.
 set -euo pipefail
 start=$PWD
 cd "$(dirname "$0")/.."

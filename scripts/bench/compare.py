@@ -1,10 +1,10 @@
 """Measures hisparse beside llama-server in one run; scripts/bench_vs_llamacpp.sh starts it and tells how.
 
-Both servers of a phase are up at the same time with the same number of slots and the same context. They take turns: each
-measurement goes to one and at once to the other, with the same prompts, and the one that begins changes from round to
-round, so that a machine that gets slower or faster in between does so for both. Only batches at 7500 tokens, which take
-many minutes to read, have one turn, cut into as many samples. While one is measured the other is idle; its CPU time in that
-while is measured too, and told where it is more than next to nothing.
+Both servers of a phase are up at the same time with the same number of slots and the same context. They take turns:
+each measurement goes to one and at once to the other, with the same prompts, and the one that begins changes from round
+to round, so that a machine that gets slower or faster in between does so for both. Only batches at 7500 tokens, which
+take many minutes to read, have one turn, cut into as many samples. While one is measured the other is idle; the CPU
+time that it and other programs take meanwhile is measured too, and told where it is more than next to nothing.
 """
 
 import argparse
@@ -34,6 +34,7 @@ _STRANGERS_SHARE_TOLD = 0.1
 _SHORTEST_WATCHED = 1.0  # seconds; clocks of CPU time are coarse
 _LOAD_TOLD = 0.5
 _MIB = 2**20
+_TALKATIVE = "4"  # of llama-server
 
 
 def parse_arguments():
@@ -42,7 +43,8 @@ def parse_arguments():
     parser.add_argument("--hisparse", required=True, metavar="PATH", help="the program (default: build/server's)")
     parser.add_argument("--llama-server", required=True, metavar="PATH", help="the peer (default: built from PyPI)")
     parser.add_argument("--peer-build", default="given by --llama-server", help=argparse.SUPPRESS)
-    parser.add_argument("--model", required=True, metavar="FILE", help="a GGUF file (default: scripts/fetch_model.sh's)")
+    parser.add_argument("--model", required=True, metavar="FILE",
+                        help="a GGUF file (default: scripts/fetch_model.sh's)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="default: the cores")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each figure (default 5)")
     size = parser.add_mutually_exclusive_group()
@@ -82,6 +84,7 @@ class Comparison:
         if described["load_average_at_start"] > _LOAD_TOLD:
             self._notes.append("the machine was busy before the run; take these figures as rough")
         pathlib.Path(arguments.model).read_bytes()  # both find the file in the page cache
+        self._ask_peer_for_facts()
         if self._plan.wants("start-up"):
             self._measure_start()
         for phase in self._plan.phases:
@@ -98,12 +101,20 @@ class Comparison:
         return {"hisparse": _output_of(self._arguments.hisparse, "version"),
                 "llama-server": _output_of(self._arguments.llama_server, "--version")}
 
-    def _start(self, name, setup):
+    def _ask_peer_for_facts(self):
+        # It tells about its kernels and its cache only at a verbosity that would cost time in a measurement.
+        self._start("llama-server", self._plan.start_setup, "-lv", _TALKATIVE).stop()
+        self._commands.clear()
+
+    def _start(self, name, setup, *more):
         arguments = self._arguments
         maker, binary = {"hisparse": (servers.hisparse_command, arguments.hisparse),
                          "llama-server": (servers.llama_server_command, arguments.llama_server)}[name]
-        server = servers.Server(name, lambda port: maker(binary, arguments.model, arguments.threads, setup, port),
-                                os.path.join(self._logs, f"{name}.log"))
+
+        def command_of(port):
+            return [*maker(binary, arguments.model, arguments.threads, setup, port), *more]
+
+        server = servers.Server(name, command_of, os.path.join(self._logs, f"{name}.log"))
         self._commands.setdefault(name, server.command)
         if name not in self._facts:
             self._facts[name] = _facts_of(name, server.log(), arguments)
@@ -147,6 +158,7 @@ class Comparison:
         for name in order:
             with self._watching([client.server for client in clients.values()], name, measurement.metrics[0]):
                 figures = measurement.take(clients[name], made, windows)
+            clients[name].server.settle()
             for metric, values in figures.items():
                 self._samples[metric][name] += values
 
@@ -166,7 +178,7 @@ class Comparison:
         for server in both:
             share = (cpu_then[server.name] - cpu[server.name]) / seconds
             if server.name != measured and share > _IDLE_SHARE_TOLD:
-                self._disturbances.append((share, f"{server.name}, which was idle", metric))
+                self._disturbances.append((share, f"the idle {server.name}", metric))
         share = (strangers_then - strangers) / seconds
         if share > _STRANGERS_SHARE_TOLD:
             self._disturbances.append((share, "other programs", metric))
@@ -174,7 +186,7 @@ class Comparison:
     def _all_notes(self):
         worst = {}
         for share, who, metric in sorted(self._disturbances):
-            worst[who] = f"{who} took up to {share:.0%} of a core while {metric} was measured; take the figures as rough"
+            worst[who] = f"{who} took up to {share:.0%} of a core while {metric} was measured; take that as rough"
         return [*self._notes, *worst.values()]
 
 

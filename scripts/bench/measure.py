@@ -25,11 +25,11 @@ class Client:
         return len(prompt) / self._run("/v1/completions", [{"prompt": prompt} | _options(1)], "all")[0].first_time
 
     def decode(self, prompts, decode_tokens, windows):
-        """Tokens/s of all streams together while all of them decode, `windows` samples of it one after the other, and the
-        seconds until the first prompt gave its first token.
+        """Tokens/s of all streams together while all of them decode, `windows` samples of it one after the other, and
+        the seconds until the first prompt gave its first token.
 
-        Counted from the moment when the last stream has its first token until a stream ends. Those that begin earlier get
-        more tokens, so that they are still there.
+        Counted from the moment when the last stream has its first token until a stream ends. Those that begin earlier
+        get more tokens, so that they are still there.
         """
         steps_for_prompt = math.ceil(max(map(len, prompts)) / _PROMPT_TOKENS_PER_STEP)
         bodies = [{"prompt": prompt} | _options(decode_tokens + later * steps_for_prompt)

@@ -41,7 +41,7 @@ class Measurement:
 
     @property
     def in_one_turn(self):
-        """Where reading the prompts takes many minutes, all samples of decoding come from one turn, after each other."""
+        """Where reading the prompts takes many minutes, all samples of decoding come from one turn."""
         return self.prompts > 1 and self.prompt_tokens == _LONG
 
     def take(self, client, prompts, windows):

@@ -1,7 +1,7 @@
 """Prompts that look like text, differ from their first words on, and have an exact number of tokens.
 
-They are sent as token ids, so both servers read the same ones. The words become ids through llama-server's /tokenize; both
-servers hold the same vocabulary, the one in the model file.
+They are sent as token ids, so both servers read the same ones. The words become ids through llama-server's /tokenize;
+both servers hold the same vocabulary, the one in the model file.
 """
 
 import random
@@ -15,9 +15,9 @@ _VERBS = ("carried", "described", "repaired", "followed", "measured", "remembere
 _OBJECTS = ("the wooden bridge", "a list of unusual plants", "the second chapter", "several letters from abroad",
             "a narrow street near the market", "the results of the survey", "an instrument made of brass",
             "the plan for the coming winter", "a map of the islands", "three boxes of glass")
-_ENDINGS = ("before the rain began", "without any hurry", "while everybody else was asleep", "for the first time in years",
-            "as the town council had asked", "although nobody believed it", "on the way to the station",
-            "and wrote everything down")
+_ENDINGS = ("before the rain began", "without any hurry", "while everybody else was asleep",
+            "for the first time in years", "as the town council had asked", "although nobody believed it",
+            "on the way to the station", "and wrote everything down")
 
 
 class PromptMaker:

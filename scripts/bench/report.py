@@ -31,8 +31,9 @@ def markdown(run):
     machine = run["machine"]
     lines += [
         "",
-        f"{met} of {len(run['results'])} targets met. Medians of {run['rounds']} (lowest to highest); ratio = hisparse / "
-        "llama-server, of the medians.",
+        f"{met} of {len(run['results'])} targets met. Medians of {run['rounds']} (lowest to highest); "
+        "ratio = hisparse / llama-server, of the medians. Peak memory is VmHWM after the same requests: rows of the KV "
+        "cache count where a server has written to them.",
         "",
         f"- Machine: {machine['cpu']} (family/model {machine['cpu_family_model']}), {machine['cores']} cores, "
         f"{' '.join(machine['isa'])}, {machine['memory_gib']} GiB; load before the run "
@@ -41,7 +42,7 @@ def markdown(run):
     ]
     for name, server in run["servers"].items():
         lines.append(f"- {name}: {server['version']}; {'; '.join(server['facts'])}")
-        lines.append(f"  `{shlex.join(server['command'])}`")
+        lines.append(f"  `{shlex.join(server['command'])}` (slots and context as the figure asks)")
     lines += [f"- Note: {note}" for note in run["notes"]]
     return "\n".join(lines)
 

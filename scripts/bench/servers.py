@@ -15,6 +15,9 @@ import streams
 _POLL_SECONDS = 0.005
 _START_TIMEOUT = 300
 _STOP_TIMEOUT = 20
+_SETTLE_SECONDS = 0.2
+_SETTLE_SHARE = 0.1  # of a core
+_SETTLE_LOOKS = 150
 _PR_SET_PDEATHSIG = 1
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -36,8 +39,8 @@ def hisparse_command(binary, model, threads, setup, port):
 
 def llama_server_command(binary, model, threads, setup, port):
     # -c counts all slots together. An explicit -np gives each slot KV rows of its own, so that attention reads only the
-    # rows of its own sequence. The cache flags and `cache_prompt` in the requests turn every reuse off. The sampler is cut
-    # down to the one that a greedy choice needs.
+    # rows of its own sequence. The cache flags and `cache_prompt` in the requests turn every reuse off. The sampler is
+    # cut down to the one that a greedy choice needs.
     return [binary, "-m", model, "--host", "127.0.0.1", "--port", str(port), "-t", str(threads), "-tb", str(threads),
             "-np", str(setup.slots), "-c", str(setup.slots * setup.context), "-fa", "on",
             "-ctk", "f16", "-ctv", "f16", "--no-cache-prompt", "--cache-ram", "0", "--fit", "off", "--no-ui",
@@ -87,6 +90,15 @@ class Server:
     def cpu_seconds(self):
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def settle(self):
+        """Returns when the server is idle: one whose clients have left may need a step to see it."""
+        for _ in range(_SETTLE_LOOKS):
+            before = self.cpu_seconds()
+            time.sleep(_SETTLE_SECONDS)
+            if self.cpu_seconds() - before <= _SETTLE_SHARE * _SETTLE_SECONDS:
+                return
+        raise RuntimeError(f"{self.name} is still busy {_SETTLE_LOOKS * _SETTLE_SECONDS:.0f} s after its last request")
 
     def log(self):
         return self.log_file.read_text(errors="replace")

@@ -1,7 +1,7 @@
 """Streamed HTTP requests, timed from the client.
 
-The client shares the cores with the servers, so while a stream runs it does nothing but receive bytes and note the time;
-chunks, events and JSON are taken apart afterwards. It is the same client for both servers.
+The client shares the cores with the servers, so while a stream runs it does nothing but receive bytes and note the
+time; chunks, events and JSON are taken apart afterwards. It is the same client for both servers.
 """
 
 import bisect
