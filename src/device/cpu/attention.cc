@@ -1,6 +1,6 @@
 // Paged attention: which queries share a pass over the keys, and on which threads. The arithmetic
 // is in kernel_attention.inc.h; nothing here changes the bits of a row.
-#include <span>
+#include <algorithm>
 #include <vector>
 
 #include "device/cpu/cpu_operators.h"
@@ -10,8 +10,10 @@ namespace hisparse::device::cpu {
 namespace {
 
 // Segments whose partial results are held at a time when threads share one row's work.
-constexpr std::int64_t kWaveSegments = 64;
-// Fewer tasks per thread than this, and long sequences, and the segments are shared out instead.
+constexpr std::int64_t kWaveSegments = 128;
+// Shares of a wave for each thread: neighbouring segments.
+constexpr std::int64_t kSharesPerThread = 4;
+// Fewer tasks per thread than this are split further.
 constexpr std::int64_t kTasksPerThread = 4;
 constexpr std::int64_t kLongSegments = 4;
 // Multiplications that are worth waking another thread.
@@ -31,7 +33,14 @@ struct QueryGroup {
   int count = 0;
   std::int32_t slot = 0;
   int kv_head = 0;
+  std::int64_t tokens = 0;  // that the last of them sees
   std::int64_t segments = 0;
+};
+
+// [begin, end) of tasks or segments.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
 };
 
 class Attention final {
@@ -50,19 +59,23 @@ class Attention final {
   void run() const {
     thread_local std::vector<RowGroup> groups;
     find_row_groups(groups);
-    const auto tasks = static_cast<std::int64_t>(groups.size()) * tasks_per_row_group();
+    const auto count = static_cast<std::int64_t>(groups.size());
     const std::int64_t threads = context_.pool.threads();
     // Not by name: on another thread that would be another vector.
-    const auto attend_task = [this, row_groups = groups.data()](std::int64_t task) {
-      const RowGroup& rows = row_groups[task / tasks_per_row_group()];
-      attend(make_group(rows, task % tasks_per_row_group()));
+    const RowGroup* rows = groups.data();
+    const auto all_heads = [this, rows](std::int64_t i) { attend(rows[i], all_tasks()); };
+    const auto one_task = [this, rows](std::int64_t i) {
+      const std::int64_t task = i % tasks_per_row_group();
+      attend(rows[i / tasks_per_row_group()], {.begin = task, .end = task + 1});
     };
     if (products_at_most(kInlineProducts)) {
-      for (std::int64_t task = 0; task < tasks; ++task) attend_task(task);
-    } else if (threads > 1 && tasks < kTasksPerThread * threads && is_long()) {
-      for (const RowGroup& rows : groups) attend_shared(rows);
+      for (std::int64_t i = 0; i < count; ++i) all_heads(i);
+    } else if (count >= kTasksPerThread * threads || threads == 1) {
+      context_.pool.parallel_for(count, std::ref(all_heads));
+    } else if (is_long()) {
+      for (std::int64_t i = 0; i < count; ++i) attend_shared(rows[i]);
     } else {
-      context_.pool.parallel_for(tasks, std::ref(attend_task));
+      context_.pool.parallel_for(count * tasks_per_row_group(), std::ref(one_task));
     }
   }
 
@@ -71,7 +84,9 @@ class Attention final {
     return pointer_to(params_.placement.positions)[row];
   }
 
+  // A task is a KV head, and within it a group of the heads that read it.
   std::int64_t tasks_per_row_group() const { return params_.pages.kv_heads * head_groups_; }
+  Range all_tasks() const { return {.begin = 0, .end = tasks_per_row_group()}; }
 
   // Runs of rows of one sequence, cut where their queries are as many as a pass takes.
   void find_row_groups(std::vector<RowGroup>& groups) const {
@@ -102,7 +117,6 @@ class Attention final {
     return false;
   }
 
-  // `task`: a KV head, and within it a group of the heads that read it.
   QueryGroup make_group(const RowGroup& rows, std::int64_t task) const {
     const std::int64_t kv_head = task / head_groups_;
     const std::int64_t first_head = task % head_groups_ * heads_per_group_;
@@ -124,39 +138,79 @@ class Attention final {
     group.queries[group.count] = pointer_to(params_.q) + at;
     group.outs[group.count] = pointer_to(params_.out) + at;
     group.positions[group.count] = position(row);
+    group.tokens = std::max(group.tokens, position(row) + 1);
     group.segments = std::max(group.segments, position(row) / kSegmentTokens + 1);
     ++group.count;
   }
 
+  // Tokens of the segment that any of the queries sees.
+  static int tokens_of(const QueryGroup& group, std::int64_t segment) {
+    return static_cast<int>(
+        std::min<std::int64_t>(group.tokens - segment * kSegmentTokens, kSegmentTokens));
+  }
   static int tokens_in(const QueryGroup& group, int query, std::int64_t segment) {
     const std::int64_t tokens = group.positions[query] + 1 - segment * kSegmentTokens;
     return static_cast<int>(std::clamp<std::int64_t>(tokens, 0, kSegmentTokens));
   }
 
-  // partials: [group.count, partial_size_]; those of queries that do not reach the segment are left
-  // alone.
-  void attend_segment(const QueryGroup& group, std::int64_t segment, float* partials) const {
-    thread_local std::vector<float> memory;
+  // Query groups of the same rows; the results of a segment lie one group after the other.
+  struct Heads {
+    const QueryGroup* groups = nullptr;
+    std::int64_t count = 0;
+    std::int64_t size = 0;  // values of one segment's results over all groups
+  };
+  Heads make_heads(const RowGroup& rows, const Range& tasks,
+                   std::vector<QueryGroup>& memory) const {
+    memory.clear();
+    std::int64_t size = 0;
+    for (std::int64_t task = tasks.begin; task < tasks.end; ++task) {
+      memory.push_back(make_group(rows, task));
+      size += memory.back().count * partial_size_;
+    }
+    return {.groups = memory.data(), .count = tasks.end - tasks.begin, .size = size};
+  }
+
+  // Rows of a segment and the job that reads them.
+  struct HeadJob {
     const void* k_rows[kSegmentTokens];
     const void* v_rows[kSegmentTokens];
-    SegmentAttention job;
-    job.k_rows = k_rows;
-    job.v_rows = v_rows;
+  };
+
+  // partials: the results of all groups, one after the other; those of queries that do not reach
+  // the segment are left alone.
+  void attend_segment(const Heads& heads, std::int64_t segment, float* partials) const {
+    thread_local std::vector<HeadJob> rows;
+    thread_local std::vector<SegmentAttention> jobs;
+    thread_local std::vector<float> memory;
+    const std::int64_t scratch_size = attention_scratch(params_.pages.head_dim);
+    float* own = scratch(memory, scratch_size * heads.count);
+    HeadJob* head_rows = scratch(rows, heads.count);
+    SegmentAttention* job = scratch(jobs, heads.count);
+    for (std::int64_t g = 0; g < heads.count; ++g) {
+      const QueryGroup& group = heads.groups[g];
+      prepare(group, segment, partials, job[g]);
+      job[g].k_rows = head_rows[g].k_rows;
+      job[g].v_rows = head_rows[g].v_rows;
+      job[g].row_count = tokens_of(group, segment);
+      job[g].scratch = own + g * scratch_size;
+      view_.locate(group.slot, segment * kSegmentTokens, job[g].row_count, group.kv_head,
+                   {.k = head_rows[g].k_rows, .v = head_rows[g].v_rows});
+      partials += group.count * partial_size_;
+    }
+    context_.kernels.attend_segment(job, static_cast<int>(heads.count));
+  }
+
+  void prepare(const QueryGroup& group, std::int64_t segment, float* partials,
+               SegmentAttention& job) const {
     job.query_count = group.count;
     job.head_dim = params_.pages.head_dim;
     job.scale = params_.scale;
     job.element = params_.pages.dtype == base::DType::kBF16 ? Element::kBF16 : Element::kF32;
-    job.scratch = scratch(memory, attention_scratch(job.head_dim));
-    int tokens = 0;
     for (int i = 0; i < group.count; ++i) {
       job.queries[i] = group.queries[i];
       job.partials[i] = partials + i * partial_size_;
       job.counts[i] = tokens_in(group, i, segment);
-      tokens = std::max(tokens, job.counts[i]);
     }
-    view_.locate(group.slot, segment * kSegmentTokens, tokens, group.kv_head,
-                 {.k = k_rows, .v = v_rows});
-    context_.kernels.attend_segment(job);
   }
 
   void merge_segment(const QueryGroup& group, std::int64_t segment, const float* partials,
@@ -179,55 +233,60 @@ class Attention final {
     }
   }
 
-  // On this thread alone.
-  void attend(const QueryGroup& group) const {
-    thread_local std::vector<float> memory;
-    float* states = scratch(memory, 2 * group.count * partial_size_);
-    float* partials = states + group.count * partial_size_;
-    for (std::int64_t segment = 0; segment < group.segments; ++segment) {
-      attend_segment(group, segment, partials);
-      merge_segment(group, segment, partials, states);
+  void merge_heads(const Heads& heads, std::int64_t segment, const float* partials,
+                   float* states) const {
+    for (std::int64_t g = 0; g < heads.count; ++g) {
+      merge_segment(heads.groups[g], segment, partials, states);
+      partials += heads.groups[g].count * partial_size_;
+      states += heads.groups[g].count * partial_size_;
     }
-    finish(group, states);
+  }
+  void finish_heads(const Heads& heads, const float* states) const {
+    for (std::int64_t g = 0; g < heads.count; ++g) {
+      finish(heads.groups[g], states);
+      states += heads.groups[g].count * partial_size_;
+    }
   }
 
-  // The segments on all threads, a wave at a time, all KV heads of a segment on one of them: their
-  // rows are neighbours in memory. Merged in order.
+  // On this thread alone.
+  void attend(const RowGroup& rows, const Range& tasks) const {
+    thread_local std::vector<float> memory;
+    thread_local std::vector<QueryGroup> groups;
+    const Heads heads = make_heads(rows, tasks, groups);
+    const std::int64_t segments = heads.groups[0].segments;
+    float* states = scratch(memory, 2 * heads.size);
+    float* partials = states + heads.size;
+    for (std::int64_t segment = 0; segment < segments; ++segment) {
+      attend_segment(heads, segment, partials);
+      merge_heads(heads, segment, partials, states);
+    }
+    finish_heads(heads, states);
+  }
+
+  // The segments on all threads, a wave at a time; merged in order on this one.
   void attend_shared(const RowGroup& rows) const {
     thread_local std::vector<float> memory;
     thread_local std::vector<QueryGroup> groups;
-    groups.clear();
-    for (std::int64_t task = 0; task < tasks_per_row_group(); ++task) {
-      groups.push_back(make_group(rows, task));
-    }
-    const std::int64_t segments = groups.front().segments;
-    const std::int64_t segment_size = params_.heads * rows.count * partial_size_;
-    float* states = scratch(memory, (1 + kWaveSegments) * segment_size);
-    float* partials = states + segment_size;
+    const Heads heads = make_heads(rows, all_tasks(), groups);
+    const std::int64_t segments = heads.groups[0].segments;
+    float* states = scratch(memory, (1 + kWaveSegments) * heads.size);
+    float* partials = states + heads.size;
     for (std::int64_t first = 0; first < segments; first += kWaveSegments) {
       const std::int64_t count = std::min(kWaveSegments, segments - first);
-      // Not by name: on another thread that would be another vector.
-      const auto attend_all = [&, shared = std::span<const QueryGroup>(groups)](std::int64_t i) {
-        float* target = partials + i * segment_size;
-        for (const QueryGroup& group : shared) {
-          attend_segment(group, first + i, target);
-          target += group.count * partial_size_;
+      const std::int64_t shares =
+          std::min<std::int64_t>(count, kSharesPerThread * context_.pool.threads());
+      const auto attend_share = [&, heads](std::int64_t i) {
+        const std::int64_t end = count * (i + 1) / shares;
+        for (std::int64_t at = count * i / shares; at < end; ++at) {
+          attend_segment(heads, first + at, partials + at * heads.size);
         }
       };
-      context_.pool.parallel_for(count, std::ref(attend_all));
+      context_.pool.parallel_for(shares, std::ref(attend_share));
       for (std::int64_t i = 0; i < count; ++i) {
-        std::int64_t at = 0;
-        for (const QueryGroup& group : groups) {
-          merge_segment(group, first + i, partials + i * segment_size + at, states + at);
-          at += group.count * partial_size_;
-        }
+        merge_heads(heads, first + i, partials + i * heads.size, states);
       }
     }
-    const float* state = states;
-    for (const QueryGroup& group : groups) {
-      finish(group, state);
-      state += group.count * partial_size_;
-    }
+    finish_heads(heads, states);
   }
 
   const OperatorContext& context_;

@@ -7,7 +7,10 @@ constexpr int kQueryTile = 3;
 constexpr int kValueVectors = 4;
 // Rows that are expanded to f32 once are worth it from so many queries on.
 constexpr int kExpandQueries = 16;
-// Keys, or values, in f32 that all queries pass over while they are in the L1 cache.
+// Rows of all heads that few queries pass over at a time. A multiple of the key tile.
+constexpr int kStreamedRows = 16;
+constexpr int kRowsAhead = 16;
+// Keys, or values, in f32 that many queries pass over while they are in the L1 cache.
 constexpr int kCacheBytes = 16384;
 
 // Queries [first, first + kQueries) of a segment; all of them see the rows of the pass.
@@ -53,10 +56,29 @@ inline void score_tile(const SegmentAttention& s, const void* const* k_rows, int
   }
 }
 
+inline void prefetch_row(const void* row, int bytes) {
+  constexpr int kLineBytes = 64;
+  const auto* at = static_cast<const char*>(row);
+  for (int i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(at + i);
+}
+
+// Rows of one head lie apart from each other, where the hardware does not see them coming: keys are
+// fetched kRowsAhead rows ahead, values while the keys of their rows are scored.
+inline void prefetch_rows(const SegmentAttention& s, int begin, int end) {
+  const int bytes = s.head_dim * (s.element == Element::kBF16 ? 2 : 4);
+  for (int t = begin; t < end; ++t) {
+    prefetch_row(s.v_rows[t], bytes);
+    if (t + kRowsAhead < s.row_count) prefetch_row(s.k_rows[t + kRowsAhead], bytes);
+  }
+}
+
 template <typename T, int kQueries>
 inline void score_keys(const SegmentAttention& s, const void* const* k_rows, const Pass& pass) {
+  // The first queries fetch for the others.
+  const bool fetch = pass.first == 0 && s.row_count > 0;
   int key = pass.begin;
   for (; key + kKeyTile <= pass.end; key += kKeyTile) {
+    if (fetch) prefetch_rows(s, key, key + kKeyTile);
     score_tile<T, kQueries, kKeyTile>(s, k_rows, pass.first, key);
   }
   for (; key < pass.end; ++key) score_tile<T, kQueries, 1>(s, k_rows, pass.first, key);
@@ -188,16 +210,6 @@ inline void run_queries(const SegmentAttention& s, const void* const* rows, int 
   if (query < s.query_count) run_tile<Step, 1>(s, rows, {query, begin, end});
 }
 
-// Blocks of rows that stay in the cache while the queries pass.
-template <typename Step>
-inline void run_blocks(const SegmentAttention& s, const void* const* rows, int count) {
-  const int fitting = kCacheBytes / (s.head_dim * static_cast<int>(sizeof(float)));
-  const int block = fitting < kKeyTile ? kKeyTile : fitting / kKeyTile * kKeyTile;
-  for (int begin = 0; begin < count; begin += block) {
-    run_queries<Step>(s, rows, begin, begin + block < count ? begin + block : count);
-  }
-}
-
 // Copies bf16 rows to f32 and lets `rows` point to the copies.
 inline void expand_rows(const SegmentAttention& s, const void* const* from, int count, float* to,
                         const void** rows) {
@@ -225,27 +237,62 @@ inline void start_partials(const SegmentAttention& s) {
   }
 }
 
-template <typename T>
-inline void attend(const SegmentAttention& s, const void* const* k_rows, const void* const* v_rows,
-                   int count) {
-  run_blocks<ScoreKeys<T>>(s, k_rows, count);
-  start_partials(s);
-  run_blocks<AddValues<T>>(s, v_rows, count);
-}
-
-void attend_segment(const SegmentAttention& s) {
+inline int largest_count(const SegmentAttention& s) {
   int count = 0;
   for (int i = 0; i < s.query_count; ++i) count = s.counts[i] > count ? s.counts[i] : count;
-  if (s.element == Element::kF32) return attend<float>(s, s.k_rows, s.v_rows, count);
-  if (s.query_count < kExpandQueries) {
-    return attend<std::uint16_t>(s, s.k_rows, s.v_rows, count);
+  return count;
+}
+
+// Blocks of `block` rows; all heads pass over one before the next.
+template <typename T>
+inline void attend(const SegmentAttention* heads, int count, int block) {
+  const int rows = largest_count(heads[0]);
+  for (int begin = 0; begin < rows; begin += block) {
+    const int end = begin + block < rows ? begin + block : rows;
+    for (int h = 0; h < count; ++h) {
+      run_queries<ScoreKeys<T>>(heads[h], heads[h].k_rows, begin, end);
+    }
   }
+  for (int h = 0; h < count; ++h) start_partials(heads[h]);
+  for (int begin = 0; begin < rows; begin += block) {
+    const int end = begin + block < rows ? begin + block : rows;
+    for (int h = 0; h < count; ++h) {
+      run_queries<AddValues<T>>(heads[h], heads[h].v_rows, begin, end);
+    }
+  }
+}
+
+// Rows in f32 that stay in the cache while all queries of a head pass over them.
+inline int cached_rows(int head_dim) {
+  const int fitting = kCacheBytes / (head_dim * static_cast<int>(sizeof(float)));
+  return fitting < kKeyTile ? kKeyTile : fitting / kKeyTile * kKeyTile;
+}
+
+inline void attend_expanded(const SegmentAttention& segment) {
   const void* k_rows[kSegmentTokens];
   const void* v_rows[kSegmentTokens];
+  SegmentAttention s = segment;
+  const int count = largest_count(s);
   float* k = s.scratch + kMaxQueries * kSegmentTokens;
   expand_rows(s, s.k_rows, count, k, k_rows);
   expand_rows(s, s.v_rows, count, k + kSegmentTokens * s.head_dim, v_rows);
-  attend<float>(s, k_rows, v_rows, count);
+  s.k_rows = k_rows;
+  s.v_rows = v_rows;
+  s.row_count = 0;
+  attend<float>(&s, 1, cached_rows(s.head_dim));
+}
+
+void attend_segment(const SegmentAttention* heads, int count) {
+  const bool many = heads[0].query_count >= kExpandQueries;
+  if (heads[0].element == Element::kF32 && !many) {
+    attend<float>(heads, count, kStreamedRows);
+  } else if (!many) {
+    attend<std::uint16_t>(heads, count, kStreamedRows);
+  } else if (heads[0].element == Element::kF32) {
+    for (int h = 0; h < count; ++h) attend<float>(heads + h, 1, cached_rows(heads[h].head_dim));
+  } else {
+    for (int h = 0; h < count; ++h) attend_expanded(heads[h]);
+  }
 }
 
 void merge_partial(float* state, const float* partial, int head_dim) {

@@ -114,8 +114,9 @@ inline constexpr int kPartialHeader = 2;
 
 // Attention of up to kMaxQueries queries over one segment of one KV head.
 struct SegmentAttention {
-  const void* const* k_rows = nullptr;     // [counts max] rows [head_dim] of `element`
-  const void* const* v_rows = nullptr;     // [counts max]
+  const void* const* k_rows = nullptr;  // [counts max] rows [head_dim] of `element`
+  const void* const* v_rows = nullptr;  // [row_count]
+  int row_count = 0;  // of the segment, at least the largest count: may be fetched; 0: do not fetch
   const float* queries[kMaxQueries] = {};  // [head_dim] each
   float* partials[kMaxQueries] = {};       // [kPartialHeader + head_dim] each; written if count > 0
   int counts[kMaxQueries] = {};            // tokens in front that query i sees; 0: none
@@ -143,7 +144,9 @@ struct KernelTable {
   // out[i] = exp((in[i] - max) * inverse_temperature), 0 for NaN.
   void (*softmax_weights)(const float* in, float* out, std::int64_t count, float max,
                           float inverse_temperature);
-  void (*attend_segment)(const SegmentAttention& segment);
+  // The same segment for `heads` KV heads, whose rows are neighbours in memory: with few queries
+  // all heads pass over a few rows at a time, so that memory is read in its order.
+  void (*attend_segment)(const SegmentAttention* segments, int heads);
   // state = state (the segments so far) merged with `partial` (the next segment).
   void (*merge_partial)(float* state, const float* partial, int head_dim);
   void (*finish_attention)(const float* state, float* out, int head_dim);
