@@ -50,9 +50,9 @@ inline constexpr int kMaxProducts = 3;
 // quantises it to int8, with one scale for each 32 values of a row; its sum goes over these groups,
 // within which it is an exact integer.
 struct LinearParams {
-  std::array<LinearProduct, kMaxProducts> products;  // those in front that have a weight
-  DevicePtr<const float> in;                         // [rows, k]
-  DevicePtr<const float> operand;                    // kRmsNorm: [k]; kSiluMul: [rows, k]
+  std::array<LinearProduct, kMaxProducts> products = {};  // those in front that have a weight
+  DevicePtr<const float> in = {};                         // [rows, k]
+  DevicePtr<const float> operand = {};                    // kRmsNorm: [k]; kSiluMul: [rows, k]
   std::int64_t rows = 0;
   float epsilon = 0.0f;  // kRmsNorm
   LinearInput input = LinearInput::kPlain;
