@@ -69,7 +69,7 @@ class LinearRun final {
     thread_local std::vector<float> memory;
     const float* in = pointer_to(params_.in) + first_row * k_;
     const float* operand = pointer_to(params_.operand);
-    float* prepared = scratch(memory, params_.input == LinearInput::kPlain ? 0 : job.count * k_);
+    float* prepared = scratch(memory, job.count * k_);
     for (int r = 0; r < job.count; ++r, in += k_, prepared += k_) {
       job.rows[r] = prepared;
       switch (params_.input) {
