@@ -41,8 +41,9 @@ std::string_view describe(device::Compute compute) {
     case device::Compute::kBF16:
       return "weights and products bf16";
     case device::Compute::kInt8:
-      return "quantised weights as stored, activations int8 with a scale for each 32 values of a "
-             "row";
+      return "quantised weights as stored, activations of 8 bits with a scale for each 32";
+    case device::Compute::kInt16:
+      return "quantised weights as stored, activations of 16 bits with a scale for each 32";
   }
   return "";
 }
@@ -97,6 +98,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSett
 
   engine::LaunchOptions options;
   options.settings = settings;
+  options.device.isa = settings.cpu_isa;
   options.max_live_requests = load.max_live_requests;
   options.end_tokens = model->tokenizer->end_tokens();
   options.progress = [&load](std::int32_t done, std::int32_t layers) {

@@ -12,17 +12,43 @@ constexpr std::int32_t kMaxRanks = 64;
 constexpr std::int32_t kMaxPreemptions = 1000;
 constexpr std::int64_t kMaxKvBytes = std::int64_t{1} << 50;
 
-CLI::Option* add_dtype(CLI::App& command, const std::string& name, DTypeChoice& target,
-                       const std::string& help) {
-  static const std::vector<std::pair<std::string, DTypeChoice>> kNames = {
+// Names with their values; `shown` lists them for the help text.
+template <typename Choice>
+using ChoiceNames = std::vector<std::pair<std::string, Choice>>;
+
+template <typename Choice>
+void add_choice(CLI::App& command, const std::string& name, Choice& target,
+                const ChoiceNames<Choice>& names, const std::string& shown,
+                const std::string& help) {
+  command.add_option("--" + name, target, help)
+      ->envname(environment_name(name))
+      ->transform(CLI::CheckedTransformer(names).description(shown))
+      ->default_str("auto");
+}
+
+void add_dtypes(CLI::App& command, EngineSettings& engine) {
+  const ChoiceNames<DTypeChoice> rows = {
       {"auto", DTypeChoice::kAuto},     {"f32", DTypeChoice::kF32},
       {"float32", DTypeChoice::kF32},   {"bf16", DTypeChoice::kBF16},
       {"bfloat16", DTypeChoice::kBF16},
   };
-  return command.add_option("--" + name, target, help)
-      ->envname(environment_name(name))
-      ->transform(CLI::CheckedTransformer(kNames).description("auto|f32|bf16"))
-      ->default_str("auto");
+  ChoiceNames<DTypeChoice> products = rows;
+  products.emplace_back("int8", DTypeChoice::kInt8);
+  add_choice(command, "dtype", engine.dtype, products, "auto|f32|bf16|int8",
+             "Matrix products; auto: as the file, quantised weights with 16-bit activations; int8: "
+             "these with 8-bit ones, faster and less exact");
+  add_choice(command, "kv-cache-dtype", engine.kv_cache_dtype, rows, "auto|f32|bf16",
+             "Type of the KV rows; auto: f32 with --dtype f32, else bf16");
+}
+
+void add_cpu_isa(CLI::App& command, EngineSettings& engine) {
+  add_choice<base::IsaChoice>(command, "cpu-isa", engine.cpu_isa,
+                              {{"auto", base::IsaChoice::kBest},
+                               {"x86-64-v2", base::IsaChoice::kX86_64V2},
+                               {"x86-64-v3", base::IsaChoice::kX86_64V3},
+                               {"x86-64-v4", base::IsaChoice::kX86_64V4}},
+                              "auto|x86-64-v2|x86-64-v3|x86-64-v4",
+                              "Instructions of the kernels; auto: the best that the machine has");
 }
 
 void add_cache_options(CLI::App& command, EngineSettings& engine) {
@@ -48,10 +74,7 @@ void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& 
   // The positional form is what vLLM's users type.
   command.add_option("--model,model", engine.model, "GGUF file")
       ->envname(environment_name("model"));
-  add_dtype(command, "dtype", engine.dtype,
-            "Matrix products; auto: as the file, int8 activations for quantised weights");
-  add_dtype(command, "kv-cache-dtype", engine.kv_cache_dtype,
-            "Type of the KV rows; auto: f32 with --dtype f32, else bf16");
+  add_dtypes(command, engine);
   add_option(command, "max-model-len", engine.max_model_len,
              "Longest prompt plus output in tokens; 0: the model's")
       ->check(CLI::Range(std::int64_t{0}, kMaxModelLength));
@@ -65,6 +88,7 @@ void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& 
   add_option(command, "threads", engine.threads,
              "Compute threads; 0: the cores this process may use")
       ->check(CLI::Range(0, kMaxThreads));
+  add_cpu_isa(command, engine);
   add_option(command, "log-level", engine.log_level, "trace, debug, info, warn, error or off");
   command.add_option("--config", config_file, "YAML file of options, by their long names")
       ->envname(environment_name("config"));

@@ -8,11 +8,14 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/isa_choice.h"
 
 namespace hisparse::config {
 
-// kAuto for weights: bf16, or f32 where the file holds f32. kAuto for KV rows: as the weights.
-enum class DTypeChoice : std::uint8_t { kAuto, kF32, kBF16 };
+// kAuto for products: f32 where the file holds f32, integers with 16-bit activations where it is
+// quantised, else bf16. kAuto for KV rows: f32 with f32 products, else bf16. kInt8, for products
+// only: quantised matrices meet 8-bit activations.
+enum class DTypeChoice : std::uint8_t { kAuto, kF32, kBF16, kInt8 };
 
 // What `serve`, `generate` and `bench` need. Names follow the flags (ARCHITECTURE section 9). Zero
 // means "choose".
@@ -30,6 +33,7 @@ struct EngineSettings {
   std::int32_t max_preemptions = 3;
   std::int32_t tensor_parallel_size = 1;
   std::int32_t threads = 0;  // 0: the cores this process may use
+  base::IsaChoice cpu_isa = base::IsaChoice::kBest;
   std::string log_level = "info";
 };
 

@@ -70,9 +70,9 @@ struct Event {
   std::uint64_t ticket = 0;
 };
 
-// How products are computed. kInt8: quantised matrices keep their stored values and meet int8
-// activations (LinearParams); the others are as for kBF16.
-enum class Compute : std::uint8_t { kF32, kBF16, kInt8 };
+// How products are computed. kInt8, kInt16: quantised matrices keep their stored values and meet
+// activations of 8 or 16 bits with a scale for each 32 (LinearParams); the others are as for kBF16.
+enum class Compute : std::uint8_t { kF32, kBF16, kInt8, kInt16 };
 
 constexpr std::string_view name_of(Compute compute) {
   switch (compute) {
@@ -82,6 +82,8 @@ constexpr std::string_view name_of(Compute compute) {
       return "bf16";
     case Compute::kInt8:
       return "int8";
+    case Compute::kInt16:
+      return "int16";
   }
   return "unknown";
 }

@@ -18,7 +18,7 @@ using config::DTypeChoice;
 using device::Compute;
 
 // Part of every key of cached pages. Raise it when a change alters the bits of a KV row.
-constexpr const char* kNumericsVersion = "2";
+constexpr const char* kNumericsVersion = "3";
 // Share of the free memory that start-up may take in all, and that the KV cache takes when its size
 // is not given.
 constexpr double kUsableMemory = 0.95;
@@ -31,22 +31,26 @@ Compute automatic_compute(const format::Checkpoint& checkpoint) {
   bool all_f32 = true;
   for (const format::TensorView& tensor : checkpoint.tensors()) {
     if (tensor.shape.size() != 2) continue;
-    if (base::block_shape(tensor.dtype).values > 1) return Compute::kInt8;
+    if (base::block_shape(tensor.dtype).values > 1) return Compute::kInt16;
     all_f32 = all_f32 && tensor.dtype == DType::kF32;
   }
   return all_f32 ? Compute::kF32 : Compute::kBF16;
 }
 
-Compute resolve_compute(DTypeChoice choice, const format::Checkpoint& checkpoint) {
+absl::StatusOr<Compute> resolve_compute(DTypeChoice choice, const format::Checkpoint& checkpoint) {
   switch (choice) {
     case DTypeChoice::kF32:
       return Compute::kF32;
     case DTypeChoice::kBF16:
       return Compute::kBF16;
+    case DTypeChoice::kInt8:
+      if (automatic_compute(checkpoint) == Compute::kInt16) return Compute::kInt8;
+      return absl::InvalidArgumentError(
+          "--dtype int8 needs a file with quantised matrices: use --dtype auto");
     case DTypeChoice::kAuto:
-      return automatic_compute(checkpoint);
+      break;
   }
-  return Compute::kF32;
+  return automatic_compute(checkpoint);
 }
 
 DType resolve_kv_dtype(DTypeChoice choice, Compute compute) {
@@ -55,10 +59,11 @@ DType resolve_kv_dtype(DTypeChoice choice, Compute compute) {
       return DType::kF32;
     case DTypeChoice::kBF16:
       return DType::kBF16;
+    case DTypeChoice::kInt8:
     case DTypeChoice::kAuto:
-      return compute == Compute::kF32 ? DType::kF32 : DType::kBF16;
+      break;
   }
-  return DType::kF32;
+  return compute == Compute::kF32 ? DType::kF32 : DType::kBF16;
 }
 
 absl::StatusOr<std::int64_t> resolve_max_model_len(const config::EngineSettings& settings,
@@ -153,7 +158,7 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   HS_ASSIGN_OR_RETURN(plan.max_model_len, resolve_max_model_len(settings, plan.spec));
 
   WorkerOptions& worker = plan.worker;
-  worker.model.compute = resolve_compute(settings.dtype, checkpoint);
+  HS_ASSIGN_OR_RETURN(worker.model.compute, resolve_compute(settings.dtype, checkpoint));
   worker.model.kv_dtype = resolve_kv_dtype(settings.kv_cache_dtype, worker.model.compute);
   worker.model.max_rows = settings.max_num_batched_tokens;
   worker.model.max_logit_rows = settings.max_num_seqs;

@@ -16,7 +16,7 @@ using test::ModelRig;
 constexpr std::int64_t kContext = 256;  // tokens in front of the row
 constexpr std::int32_t kBatches[] = {1, 8};
 constexpr std::int32_t kMaxBatch = 8;
-constexpr Compute kComputes[] = {Compute::kInt8, Compute::kBF16, Compute::kF32};
+constexpr Compute kComputes[] = {Compute::kInt16, Compute::kInt8, Compute::kBF16, Compute::kF32};
 
 std::string model_path() {
   const char* path = std::getenv("HISPARSE_SMOLLM2");

@@ -33,6 +33,8 @@ struct Way {
 constexpr Way kWays[] = {
     {"f32", Compute::kF32, base::DType::kF32},
     {"bf16", Compute::kBF16, base::DType::kF32},
+    {"int16", Compute::kInt16, base::DType::kF32},
+    {"int16, bf16 KV", Compute::kInt16, base::DType::kBF16},
     {"int8", Compute::kInt8, base::DType::kF32},
     {"int8, bf16 KV", Compute::kInt8, base::DType::kBF16},
 };

@@ -108,7 +108,7 @@ class OrderCase final {
                                  .count = 1,
                                  .k = matrix.k,
                                  .out = tile_.data(),
-                                 .activation = device::cpu::activation_for(packed().element())};
+                                 .activation = packed().activation()};
     device::cpu::kernels_v3().pack_rows(tile);
     check_equal(machine);
   }
@@ -122,7 +122,8 @@ class OrderCase final {
                                                 .out_stride = packed().rows(),
                                                 .rows = 1,
                                                 .columns = device::cpu::kPanelColumns,
-                                                .element = packed().element()});
+                                                .element = packed().element(),
+                                                .activation = packed().activation()});
     });
   }
 
@@ -196,7 +197,7 @@ void register_linear(Machine& machine) {
   const auto kept_order = std::make_shared<Kept<OrderCase>>();
   for (const Matrix& matrix : kOrderMatrices) {
     for (const WeightKind& kind : kWeightKinds) {
-      if (kind.compute != device::Compute::kInt8) add_order(machine, kept_order, matrix, kind);
+      if (base::block_shape(kind.stored).values == 1) add_order(machine, kept_order, matrix, kind);
     }
   }
 }

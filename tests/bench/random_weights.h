@@ -24,6 +24,7 @@ inline constexpr WeightKind kWeightKinds[] = {
     {"int8_q8_0", base::DType::kQ8_0, device::Compute::kInt8, Peak::kInt8},
     {"int4_q4_0", base::DType::kQ4_0, device::Compute::kInt8, Peak::kInt4},
     {"int4_q4_1", base::DType::kQ4_1, device::Compute::kInt8, Peak::kInt4},
+    {"int4_q4_1_int16", base::DType::kQ4_1, device::Compute::kInt16, Peak::kInt4},
 };
 
 struct Matrix {

@@ -161,6 +161,7 @@ const Configuration kConfigurations[] = {
     {"F32WithBf16Rows", "llama3_rope", device::Compute::kF32, base::DType::kBF16, 1},
     {"F32OnTwoRanks", "llama3_rope", device::Compute::kF32, base::DType::kF32, 2},
     {"Int8", "tiny_llama.gguf", device::Compute::kInt8, base::DType::kBF16, 1},
+    {"Int16", "tiny_llama.gguf", device::Compute::kInt16, base::DType::kBF16, 1},
     {"Int8OnTwoRanks", "tiny_llama.gguf", device::Compute::kInt8, base::DType::kBF16, 2},
 };
 

@@ -257,6 +257,8 @@ TEST_F(ConfigTest, NumbersOutOfRangeAreRefusedByName) {
       {"--shutdown-timeout", "-1"},
       {"--max-num-seqs", "3.5"},
       {"--dtype", "f16"},
+      {"--kv-cache-dtype", "int8"},
+      {"--cpu-isa", "avx2"},
       {"--kv-cache-memory-bytes", "-1"},
   };
   for (const auto& [flag, value] : bad) expect_usage_error(serve({flag + "=" + value}), flag);
@@ -302,7 +304,9 @@ TEST_F(ConfigTest, DtypesHaveTheirLongNames) {
   EXPECT_EQ(serve({"--dtype", "float32"}).engine().dtype, DTypeChoice::kF32);
   EXPECT_EQ(serve({"--dtype", "bfloat16"}).engine().dtype, DTypeChoice::kBF16);
   EXPECT_EQ(serve({"--dtype", "bf16"}).engine().dtype, DTypeChoice::kBF16);
+  EXPECT_EQ(serve({"--dtype", "int8"}).engine().dtype, DTypeChoice::kInt8);
   EXPECT_EQ(serve({"--dtype", "auto"}).engine().dtype, DTypeChoice::kAuto);
+  EXPECT_EQ(serve({"--cpu-isa", "x86-64-v3"}).engine().cpu_isa, base::IsaChoice::kX86_64V3);
 }
 
 TEST_F(ConfigTest, PrefixCachingIsASwitchWithAnOpposite) {

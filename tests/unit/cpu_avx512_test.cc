@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/unit/avx512_emulated/kernels_v4_emulated.h"
@@ -11,8 +12,20 @@
 namespace hisparse::device::cpu {
 namespace {
 
-constexpr Element kElements[] = {Element::kF32, Element::kBF16, Element::kInt8, Element::kInt4,
-                                 Element::kInt4Min};
+struct Kind {
+  Element element;
+  Activation activation;
+};
+constexpr Kind kKinds[] = {
+    {Element::kF32, Activation::kF32},      {Element::kBF16, Activation::kBF16},
+    {Element::kInt8, Activation::kInt8},    {Element::kInt4, Activation::kInt8},
+    {Element::kInt4Min, Activation::kInt8}, {Element::kInt8, Activation::kInt16},
+    {Element::kInt4, Activation::kInt16},   {Element::kInt4Min, Activation::kInt16}};
+
+std::string name_of(const Kind& kind) {
+  return "element " + std::to_string(static_cast<int>(kind.element)) + " activation " +
+         std::to_string(static_cast<int>(kind.activation));
+}
 
 bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
@@ -43,11 +56,11 @@ std::vector<std::byte> random_panel(Element element, std::int64_t k, std::mt1993
   return panel;
 }
 
-std::vector<float> multiply(const KernelTable& kernels, Element element,
+std::vector<float> multiply(const KernelTable& kernels, const Kind& kind,
                             const std::vector<std::byte>& panel, const std::vector<float>& in,
                             int rows) {
   const auto k = static_cast<std::int64_t>(in.size()) / rows;
-  const Activation activation = activation_for(element);
+  const Activation activation = kind.activation;
   std::vector<std::byte> tiles(static_cast<std::size_t>(rows * packed_row_bytes(activation, k)));
   for (int row = 0; row < rows; row += tile_rows(activation)) {
     RowTile tile;
@@ -66,7 +79,8 @@ std::vector<float> multiply(const KernelTable& kernels, Element element,
                           .out_stride = kPanelColumns,
                           .rows = rows,
                           .columns = kPanelColumns,
-                          .element = element});
+                          .element = kind.element,
+                          .activation = activation});
   return out;
 }
 
@@ -74,19 +88,19 @@ TEST(Avx512Kernels, ProductsEqualThoseOfAvx2) {
   if (!has_avx2()) GTEST_SKIP() << "this machine does not have AVX2";
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
-  for (Element element : kElements) {
-    const bool quantised = activation_for(element) == Activation::kInt8;
+  for (const Kind& kind : kKinds) {
+    const bool quantised = is_quantised(kind.element);
     for (int rows : {1, 2, 3, 4, 5, 6, 7, 12, 25}) {
       for (std::int64_t k : quantised ? std::vector<std::int64_t>{32, 96, 288, 544}
                                       : std::vector<std::int64_t>{1, 7, 64, 300, 513}) {
-        const auto panel = random_panel(element, k, random);
+        const auto panel = random_panel(kind.element, k, random);
         std::vector<float> in(static_cast<std::size_t>(rows * k));
         for (float& value : in) value = normal(random);
-        const auto expected = multiply(kernels_v3(), element, panel, in, rows);
-        const auto found = multiply(kernels_v4_emulated(), element, panel, in, rows);
-        if (element != Element::kBF16) {
+        const auto expected = multiply(kernels_v3(), kind, panel, in, rows);
+        const auto found = multiply(kernels_v4_emulated(), kind, panel, in, rows);
+        if (kind.element != Element::kBF16) {
           // Sums in the same order, whatever the width.
-          ASSERT_EQ(found, expected) << static_cast<int>(element) << " " << rows << " " << k;
+          ASSERT_EQ(found, expected) << name_of(kind) << " " << rows << " " << k;
           continue;
         }
         // The bf16 instruction rounds its pairs in its own way.
@@ -105,18 +119,18 @@ TEST(Avx512Kernels, ARowHasTheSameBitsInEveryNumberOfRows) {
   std::normal_distribution<float> normal;
   constexpr std::int64_t kK = 608;
   constexpr int kRows = 13;
-  for (Element element : kElements) {
-    const auto panel = random_panel(element, kK, random);
+  for (const Kind& kind : kKinds) {
+    const auto panel = random_panel(kind.element, kK, random);
     std::vector<float> in(kRows * kK);
     for (float& value : in) value = normal(random);
-    const auto together = multiply(kernels_v4_emulated(), element, panel, in, kRows);
+    const auto together = multiply(kernels_v4_emulated(), kind, panel, in, kRows);
     for (int row = 0; row < kRows; ++row) {
-      const auto alone = multiply(kernels_v4_emulated(), element, panel,
+      const auto alone = multiply(kernels_v4_emulated(), kind, panel,
                                   {in.begin() + row * kK, in.begin() + (row + 1) * kK}, 1);
       ASSERT_EQ(std::vector<float>(together.begin() + row * kPanelColumns,
                                    together.begin() + (row + 1) * kPanelColumns),
                 alone)
-          << static_cast<int>(element) << " " << row;
+          << name_of(kind) << " " << row;
     }
   }
 }

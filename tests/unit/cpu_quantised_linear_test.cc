@@ -1,4 +1,4 @@
-// Products of quantised weights and int8 activations against a plain reference.
+// Products of quantised weights and integer activations against a plain reference.
 #include <cmath>
 
 #include "cpu_test_support.h"
@@ -11,6 +11,7 @@ using base::DType;
 
 constexpr std::int64_t kGroup = 32;
 constexpr DType kStoredTypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1};
+constexpr Compute kComputes[] = {Compute::kInt8, Compute::kInt16};
 
 struct Quantised {
   MatrixShape shape;
@@ -44,7 +45,8 @@ Quantised random_quantised(DType stored, std::int64_t rows, std::int64_t cols, s
   return matrix;
 }
 
-std::unique_ptr<Weight> prepare(TestDevice& device, const Quantised& matrix) {
+std::unique_ptr<Weight> prepare(TestDevice& device, const Quantised& matrix,
+                                Compute compute = Compute::kInt8) {
   auto weight = device.device->prepare_weight(
       {.shape = matrix.shape,
        .read_row = {},
@@ -54,18 +56,19 @@ std::unique_ptr<Weight> prepare(TestDevice& device, const Quantised& matrix) {
                  .subspan(static_cast<std::size_t>(row * matrix.row_bytes()),
                           static_cast<std::size_t>(matrix.row_bytes()));
            }},
-      Compute::kInt8);
+      compute);
   EXPECT_TRUE(weight.ok()) << weight.status();
   return std::move(*weight);
 }
 
-// x as the kernels see it: round(x / scale) * scale with scale = max |x| / 127 of each 32.
-std::vector<double> quantised_activations(const std::vector<float>& in) {
+// x as the kernels see it: round(x / scale) * scale with scale = max |x| / largest of each 32.
+std::vector<double> quantised_activations(const std::vector<float>& in, Compute compute) {
+  const float largest = compute == Compute::kInt16 ? 32384.0f : 127.0f;
   std::vector<double> seen;
   for (std::size_t at = 0; at < in.size(); at += kGroup) {
     float max = 0.0f;
     for (std::size_t i = at; i < at + kGroup; ++i) max = std::max(max, std::abs(in[i]));
-    const float scale = max / 127.0f;
+    const float scale = max / largest;
     const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
     for (std::size_t i = at; i < at + kGroup; ++i) {
       seen.push_back(static_cast<double>(scale) * std::nearbyint(in[i] * inverse));
@@ -89,9 +92,9 @@ struct Shape {
   std::int64_t rows, n, k;
 };
 
-void expect_near_reference(const Shape& shape, const Quantised& matrix,
+void expect_near_reference(const Shape& shape, const Quantised& matrix, Compute compute,
                            const std::vector<float>& in, const std::vector<float>& out) {
-  const std::vector<double> seen = quantised_activations(in);
+  const std::vector<double> seen = quantised_activations(in, compute);
   for (std::int64_t r = 0; r < shape.rows; ++r) {
     for (std::int64_t c = 0; c < shape.n; ++c) {
       double sum = 0.0;
@@ -106,7 +109,7 @@ void expect_near_reference(const Shape& shape, const Quantised& matrix,
       ASSERT_NEAR(out[static_cast<std::size_t>(r * shape.n + c)], sum,
                   1e-6 * kLargestWeight * magnitude + 1e-30)
           << "row " << r << " column " << c << " of " << shape.rows << "x" << shape.n << "x"
-          << shape.k << " " << base::name_of(matrix.shape.stored);
+          << shape.k << " " << base::name_of(matrix.shape.stored) << " " << name_of(compute);
     }
   }
 }
@@ -121,11 +124,27 @@ TEST(CpuQuantisedLinear, MatchesTheReference) {
       for (DType stored : kStoredTypes) {
         const Quantised matrix = random_quantised(stored, shape.n, shape.k, 1);
         const auto in = random_floats(shape.rows * shape.k, 2);
-        const auto weight = prepare(device, matrix);
-        expect_near_reference(shape, matrix, in, run(device, *weight, in));
+        for (Compute compute : kComputes) {
+          const auto weight = prepare(device, matrix, compute);
+          expect_near_reference(shape, matrix, compute, in, run(device, *weight, in));
+        }
       }
     }
   }
+}
+
+// Weights whose quantised values all have the same bits.
+Quantised uniform_quantised(DType stored, int pattern) {
+  Quantised matrix = random_quantised(stored, 40, 64, 1);
+  const base::BlockShape block = base::block_shape(stored);
+  const int header = block.bytes - (stored == DType::kQ8_0 ? 32 : 16);
+  for (std::size_t at = 0; at < matrix.blocks.size(); at += static_cast<std::size_t>(block.bytes)) {
+    for (int i = header; i < block.bytes; ++i) {
+      matrix.blocks[at + static_cast<std::size_t>(i)] = static_cast<std::byte>(pattern);
+    }
+  }
+  format::dequantize_row(stored, matrix.blocks, matrix.values);
+  return matrix;
 }
 
 // The largest sums that the types can reach must not wrap around or saturate.
@@ -134,30 +153,12 @@ TEST(CpuQuantisedLinear, ExtremeValuesDoNotOverflow) {
     TestDevice device(isa, 1);
     for (DType stored : kStoredTypes) {
       for (int pattern : {0x00, 0x7f, 0x80, 0x81, 0x88, 0xff}) {
-        Quantised matrix = random_quantised(stored, 40, 64, 1);
-        const base::BlockShape block = base::block_shape(stored);
-        const int header = block.bytes - (stored == DType::kQ8_0 ? 32 : 16);
-        for (std::size_t at = 0; at < matrix.blocks.size();
-             at += static_cast<std::size_t>(block.bytes)) {
-          for (int i = header; i < block.bytes; ++i) {
-            matrix.blocks[at + static_cast<std::size_t>(i)] = static_cast<std::byte>(pattern);
-          }
-        }
-        format::dequantize_row(stored, matrix.blocks, matrix.values);
-        for (float value : {1.0f, -1.0f}) {
-          const std::vector<float> in(5 * 64, value);
-          const auto weight = prepare(device, matrix);
-          const auto out = run(device, *weight, in);
-          for (std::int64_t c = 0; c < 40; ++c) {
-            double sum = 0.0;
-            for (std::int64_t i = 0; i < 64; ++i) {
-              sum +=
-                  static_cast<double>(value) * matrix.values[static_cast<std::size_t>(c * 64 + i)];
-            }
-            for (std::int64_t r = 0; r < 5; ++r) {
-              ASSERT_NEAR(out[static_cast<std::size_t>(r * 40 + c)], sum, 1e-3)
-                  << base::name_of(stored) << " " << pattern << " " << value;
-            }
+        const Quantised matrix = uniform_quantised(stored, pattern);
+        for (Compute compute : kComputes) {
+          const auto weight = prepare(device, matrix, compute);
+          for (float value : {1.0f, -1.0f}) {
+            const std::vector<float> in(5 * 64, value);
+            expect_near_reference({5, 40, 64}, matrix, compute, in, run(device, *weight, in));
           }
         }
       }
@@ -173,21 +174,23 @@ TEST(CpuQuantisedLinear, RowHasTheSameBitsInEveryBatchAndThreadCount) {
   for (IsaChoice isa : isa_levels()) {
     for (DType stored : kStoredTypes) {
       const Quantised matrix = random_quantised(stored, kN, kK, 3);
-      std::vector<float> alone;
-      TestDevice single(isa, 1);
-      const auto weight = prepare(single, matrix);
-      for (std::int64_t r = 0; r < kRows; ++r) {
-        const auto row = row_of(in, r, kK);
-        const auto out = run(single, *weight, {row.begin(), row.end()});
-        alone.insert(alone.end(), out.begin(), out.end());
-      }
-      for (int threads : {1, 2, 3}) {
-        TestDevice device(isa, threads);
-        const auto shared = prepare(device, matrix);
-        for (std::int64_t rows : {2, 3, 4, 5, 6, 7, 8, 11, 17, 33, 64, 120, 131}) {
-          const auto out = run(device, *shared, {in.begin(), in.begin() + rows * kK});
-          ASSERT_TRUE(same_bits(out, std::span(alone).first(out.size())))
-              << rows << " rows, " << threads << " threads";
+      for (Compute compute : kComputes) {
+        std::vector<float> alone;
+        TestDevice single(isa, 1);
+        const auto weight = prepare(single, matrix, compute);
+        for (std::int64_t r = 0; r < kRows; ++r) {
+          const auto row = row_of(in, r, kK);
+          const auto out = run(single, *weight, {row.begin(), row.end()});
+          alone.insert(alone.end(), out.begin(), out.end());
+        }
+        for (int threads : {1, 2, 3}) {
+          TestDevice device(isa, threads);
+          const auto shared = prepare(device, matrix, compute);
+          for (std::int64_t rows : {2, 3, 4, 5, 6, 7, 8, 11, 17, 33, 64, 120, 131}) {
+            const auto out = run(device, *shared, {in.begin(), in.begin() + rows * kK});
+            ASSERT_TRUE(same_bits(out, std::span(alone).first(out.size())))
+                << rows << " rows, " << threads << " threads, " << name_of(compute);
+          }
         }
       }
     }
@@ -199,15 +202,17 @@ TEST(CpuQuantisedLinear, ZeroRowsGiveZerosAndBrokenOnesStayBroken) {
     TestDevice device(isa, 1);
     for (DType stored : kStoredTypes) {
       const Quantised matrix = random_quantised(stored, 33, 64, 5);
-      const auto weight = prepare(device, matrix);
       std::vector<float> in(3 * 64, 0.0f);
       in[64 + 40] = NAN;
       in[128 + 3] = INFINITY;
-      const auto out = run(device, *weight, in);
-      for (std::int64_t c = 0; c < 33; ++c) {
-        EXPECT_EQ(out[static_cast<std::size_t>(c)], 0.0f);
-        EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(33 + c)]));
-        EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(66 + c)]));
+      for (Compute compute : kComputes) {
+        const auto weight = prepare(device, matrix, compute);
+        const auto out = run(device, *weight, in);
+        for (std::int64_t c = 0; c < 33; ++c) {
+          EXPECT_EQ(out[static_cast<std::size_t>(c)], 0.0f);
+          EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(33 + c)]));
+          EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(66 + c)]));
+        }
       }
     }
   }

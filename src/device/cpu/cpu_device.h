@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/isa_choice.h"
 #include "base/thread_pool.h"
 #include "device/device.h"
 
@@ -24,8 +25,7 @@ enum class AddressMode { kPlain, kTagged };
 // shows.
 enum class FreshMemory { kZero, kNaN };
 
-// The best instruction-set level that the machine has, or a lower one that is forced (tests).
-enum class IsaChoice { kBest, kX86_64V2, kX86_64V3, kX86_64V4 };
+using base::IsaChoice;
 
 struct CpuDeviceOptions {
   StreamMode streams = StreamMode::kImmediate;

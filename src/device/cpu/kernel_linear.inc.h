@@ -110,10 +110,12 @@ struct BF16Panel : FloatPanel {
 #endif
 };
 
-// Quantised panels: integer sums within a group of k, scaled and added to the accumulators.
-template <Element kElement>
+// Quantised panels: integer sums within a group of k, scaled and added to the accumulators. A row
+// of kPlanes planes is as many rows of int8 for the integer sums.
+template <Element kElement, int kPlanes>
 struct IntPanel {
-  static constexpr int kTileRows = kIntTileRows;
+  static constexpr Activation kActivation = kPlanes == 2 ? Activation::kInt16 : Activation::kInt8;
+  static constexpr int kTileRows = kIntTileRows / kPlanes;
   static constexpr int kTileVectors = 2;
   static constexpr int kWideRows = 1;
 
@@ -137,35 +139,58 @@ struct IntPanel {
     }
   }
 
+  // The two quads of four-bit weights, or one of eight-bit ones, that lie at `in`.
+  static constexpr int kQuadsRead = kElement == Element::kInt8 ? 1 : 2;
+  static inline void load_weights(Quads (&w)[kQuadsRead], const std::uint8_t* in) {
+    if constexpr (kElement == Element::kInt8) {
+      load_quads(w[0], in);
+    } else {
+      Quads nibbles;
+      load_quads(nibbles, in);
+      split_nibbles(w[0], w[1], nibbles);
+    }
+  }
+  static inline void add_quad(IntSums& sums, const Quads& w, const Quads& x) {
+    if constexpr (kElement == Element::kInt8) {
+      add_int8(sums, w, x);
+    } else {
+      add_int4(sums, w, x);
+    }
+  }
+
+  // in: [kGroupQuads][kRows][4]. What is held in registers meanwhile: the weights of all vectors,
+  // or the values of all rows, whichever are fewer.
   template <int kRows, int kVectors>
   static inline void sum_group(IntSums (&sums)[kRows][kVectors], const std::uint8_t* weights,
                                const std::int8_t* in) {
     constexpr int kStride = kPanelColumns * kQuadValues;
+    constexpr int kVectorBytes = kColumnLanes * kQuadValues;
     constexpr int kRowsQuad = kRows * kQuadValues;
-    Quads x;
-    if constexpr (kElement == Element::kInt8) {
-      Quads w[kVectors];
-      for (int j = 0; j < kGroupQuads; ++j) {
-        for (int v = 0; v < kVectors; ++v)
-          load_quads(w[v], weights + j * kStride + v * kColumnLanes * 4);
+    constexpr int kSteps = kGroupQuads / kQuadsRead;
+    for (int j = 0; j < kSteps; ++j, weights += kStride, in += kRowsQuad) {
+      if constexpr (kRows < kVectors) {
+        Quads x[kRows][kQuadsRead];
         for (int r = 0; r < kRows; ++r) {
-          repeat_quad(x, in + j * kRowsQuad + r * kQuadValues);
-          for (int v = 0; v < kVectors; ++v) add_int8(sums[r][v], w[v], x);
+          for (int q = 0; q < kQuadsRead; ++q) {
+            repeat_quad(x[r][q], in + q * kSteps * kRowsQuad + r * kQuadValues);
+          }
         }
-      }
-    } else {
-      Quads low[kVectors], high[kVectors];
-      for (int j = 0; j < kGroupQuads / 2; ++j) {
         for (int v = 0; v < kVectors; ++v) {
-          load_quads(x, weights + j * kStride + v * kColumnLanes * kQuadValues);
-          split_nibbles(low[v], high[v], x);
+          Quads w[kQuadsRead];
+          load_weights(w, weights + v * kVectorBytes);
+          for (int r = 0; r < kRows; ++r) {
+            for (int q = 0; q < kQuadsRead; ++q) add_quad(sums[r][v], w[q], x[r][q]);
+          }
         }
+      } else {
+        Quads w[kVectors][kQuadsRead];
+        for (int v = 0; v < kVectors; ++v) load_weights(w[v], weights + v * kVectorBytes);
         for (int r = 0; r < kRows; ++r) {
-          const std::int8_t* quad = in + j * kRowsQuad + r * kQuadValues;
-          repeat_quad(x, quad);
-          for (int v = 0; v < kVectors; ++v) add_int4(sums[r][v], low[v], x);
-          repeat_quad(x, quad + kGroupQuads / 2 * kRowsQuad);
-          for (int v = 0; v < kVectors; ++v) add_int4(sums[r][v], high[v], x);
+          for (int q = 0; q < kQuadsRead; ++q) {
+            Quads x;
+            repeat_quad(x, in + q * kSteps * kRowsQuad + r * kQuadValues);
+            for (int v = 0; v < kVectors; ++v) add_quad(sums[r][v], w[v][q], x);
+          }
         }
       }
     }
@@ -174,41 +199,50 @@ struct IntPanel {
   template <int kRows, int kVectors>
   static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
-    constexpr std::int64_t kRowGroup = packed_row_bytes(Activation::kInt8, kGroupValues);
+    constexpr std::int64_t kRowGroup = packed_row_bytes(kActivation, kGroupValues);
     const auto* group = static_cast<const std::uint8_t*>(p.panel) +
                         place.begin / kGroupValues * group_bytes(kElement);
     const auto* in = static_cast<const std::int8_t*>(p.tiles) +
-                     place.row * packed_row_bytes(Activation::kInt8, p.k) +
+                     place.row * packed_row_bytes(kActivation, p.k) +
                      place.begin / kGroupValues * kRowGroup * kRows;
     for (std::int64_t k = place.begin; k < place.end; k += kGroupValues) {
-      IntSums sums[kRows][kVectors];
-      for (int r = 0; r < kRows; ++r) {
+      IntSums sums[kRows * kPlanes][kVectors];
+      for (int r = 0; r < kRows * kPlanes; ++r) {
         for (int v = 0; v < kVectors; ++v) clear(sums[r][v]);
       }
-      sum_group<kRows>(
-          sums, group + group_header_bytes(kElement) + place.vector * kColumnLanes * kQuadValues,
-          in);
+      sum_group(sums,
+                group + group_header_bytes(kElement) + place.vector * kColumnLanes * kQuadValues,
+                in);
       scale_group<kRows>(tile, sums, group, place.vector,
-                         reinterpret_cast<const float*>(in + kRows * kGroupValues));
+                         reinterpret_cast<const float*>(in + kRows * kPlanes * kGroupValues));
       group += group_bytes(kElement);
       in += kRowGroup * kRows;
+    }
+  }
+
+  static inline void to_columns(Columns& out, const IntSums& sums) {
+    if constexpr (kElement == Element::kInt8) {
+      int8_to_float(out, sums);
+    } else {
+      int4_to_float(out, sums);
     }
   }
 
   // tile += sums * scale of the row * scale of the column + sum of the row * minimum of the column.
   template <int kRows, int kVectors>
   static inline void scale_group(Columns (&tile)[kRows][kVectors],
-                                 const IntSums (&sums)[kRows][kVectors], const std::uint8_t* group,
-                                 int vector, const float* row_scales) {
+                                 const IntSums (&sums)[kRows * kPlanes][kVectors],
+                                 const std::uint8_t* group, int vector, const float* row_scales) {
     Header<kVectors> header;
     load_header(header, group, vector);
     for (int r = 0; r < kRows; ++r) {
       for (int v = 0; v < kVectors; ++v) {
         Columns value;
-        if constexpr (kElement == Element::kInt8) {
-          int8_to_float(value, sums[r][v]);
-        } else {
-          int4_to_float(value, sums[r][v]);
+        to_columns(value, sums[r * kPlanes][v]);
+        if constexpr (kPlanes == 2) {
+          Columns low;
+          to_columns(low, sums[r * kPlanes + 1][v]);
+          value = value * static_cast<float>(kPlaneBase) + low;
         }
         value = value * row_scales[r];
         tile[r][v] += value * header.scale[v];
@@ -228,24 +262,15 @@ void multiply_tile(const PanelProduct& p, const TilePlace& place, Sums& sums) {
   store_tile(tile, sums, place);
 }
 
-template <typename Panel, int kVectors>
+// A tile of kRows rows, or of as many as there are.
+template <typename Panel, int kRows, int kVectors>
 inline void multiply_rows(const PanelProduct& p, const TilePlace& place, Sums& sums) {
-  const int rows = p.rows - place.row;
-  if (rows >= Panel::kTileRows) {
-    return multiply_tile<Panel, Panel::kTileRows, kVectors>(p, place, sums);
+  if constexpr (kRows > 1) {
+    if (p.rows - place.row < kRows) {
+      return multiply_rows<Panel, kRows - 1, kVectors>(p, place, sums);
+    }
   }
-  switch (rows) {
-    case 1:
-      return multiply_tile<Panel, 1, kVectors>(p, place, sums);
-    case 2:
-      return multiply_tile<Panel, 2, kVectors>(p, place, sums);
-    case 3:
-      return multiply_tile<Panel, 3, kVectors>(p, place, sums);
-    case 4:
-      return multiply_tile<Panel, 4, kVectors>(p, place, sums);
-    default:
-      return multiply_tile<Panel, 5, kVectors>(p, place, sums);
-  }
+  multiply_tile<Panel, kRows, kVectors>(p, place, sums);
 }
 
 template <typename Panel>
@@ -259,10 +284,19 @@ inline void multiply(const PanelProduct& p, Sums& sums) {
     for (int vector = 0; vector < kPanelVectors; vector += Panel::kTileVectors) {
       if (vector * kColumnLanes >= p.columns) break;
       for (int row = 0; row < p.rows; row += Panel::kTileRows) {
-        multiply_rows<Panel, Panel::kTileVectors>(
+        multiply_rows<Panel, Panel::kTileRows, Panel::kTileVectors>(
             p, {.begin = begin, .end = end, .row = row, .vector = vector}, sums);
       }
     }
+  }
+}
+
+template <Element kElement>
+inline void multiply_quantised(const PanelProduct& p, Sums& sums) {
+  if (p.activation == Activation::kInt16) {
+    multiply<IntPanel<kElement, 2>>(p, sums);
+  } else {
+    multiply<IntPanel<kElement, 1>>(p, sums);
   }
 }
 
@@ -284,13 +318,13 @@ void multiply_panel(const PanelProduct& p) {
       multiply<BF16Panel>(p, sums);
       break;
     case Element::kInt8:
-      multiply<IntPanel<Element::kInt8>>(p, sums);
+      multiply_quantised<Element::kInt8>(p, sums);
       break;
     case Element::kInt4:
-      multiply<IntPanel<Element::kInt4>>(p, sums);
+      multiply_quantised<Element::kInt4>(p, sums);
       break;
     case Element::kInt4Min:
-      multiply<IntPanel<Element::kInt4Min>>(p, sums);
+      multiply_quantised<Element::kInt4Min>(p, sums);
       break;
   }
   for (int r = 0; r < p.rows; ++r) {

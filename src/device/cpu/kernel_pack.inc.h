@@ -3,6 +3,7 @@
 //   kBF16 on AVX-512  [k / 2, rounded up][rows][2] bf16
 //   kInt8        for each group of 32: int8 [8][rows][4]; f32 scales[rows]; f32 scale * sum(q)
 //   [rows]
+//   kInt16       the same with [8][rows][2][4]: the high plane, the low plane
 
 inline void pack_f32(const RowTile& tile) {
   float* out = static_cast<float*>(tile.out);
@@ -53,35 +54,57 @@ inline float taint_of(const F8 (&x)[kGroupVectors]) {
   return sum_lanes(sum);
 }
 
-// Writes the group's int8 values to out[quad * stride]; returns their sum.
+// x = round(x), ties to even; |x| at most 2^22.
+inline void round_lanes(F8& x, I8& rounded) {
+  constexpr float kRoundingShift = 12582912.0f;  // 1.5 * 2^23
+  constexpr std::int32_t kShiftBits = 0x4B400000;
+  const F8 shifted = x + kRoundingShift;
+  std::memcpy(&rounded, &shifted, sizeof(rounded));
+  rounded -= kShiftBits;
+  x = shifted - kRoundingShift;
+}
+
+// Two quads, `stride` bytes apart.
+inline void store_quads(std::int8_t* out, std::int64_t stride, const I8& values) {
+  typedef std::int8_t Bytes __attribute__((vector_size(kLanes)));
+  const Bytes bytes = __builtin_convertvector(values, Bytes);
+  std::int8_t quads[kLanes];
+  std::memcpy(quads, &bytes, sizeof(quads));
+  std::memcpy(out, quads, kQuadValues);
+  std::memcpy(out + stride, quads + kQuadValues, kQuadValues);
+}
+
+// Writes the group's values to out[quad * stride], for two planes side by side; returns their sum.
+template <int kPlanes>
 inline std::int32_t quantise_group(const F8 (&x)[kGroupVectors], float inverse, std::int8_t* out,
                                    std::int64_t stride) {
-  typedef std::int8_t Bytes __attribute__((vector_size(kLanes)));
-  constexpr float kRoundingShift = 12582912.0f;  // 1.5 * 2^23: rounds to nearest, ties to even
-  constexpr std::int32_t kShiftBits = 0x4B400000;
   I8 sum = {};
-  for (int i = 0; i < kGroupVectors; ++i) {
-    const F8 shifted = x[i] * inverse + kRoundingShift;
+  for (int i = 0; i < kGroupVectors; ++i, out += 2 * stride) {
+    F8 scaled = x[i] * inverse;
     I8 q;
-    std::memcpy(&q, &shifted, sizeof(q));
-    q -= kShiftBits;
+    round_lanes(scaled, q);
     sum += q;
-    const Bytes bytes = __builtin_convertvector(q, Bytes);
-    std::int8_t values[kLanes];
-    std::memcpy(values, &bytes, sizeof(values));
-    std::memcpy(out + 2 * i * stride, values, kQuadValues);
-    std::memcpy(out + (2 * i + 1) * stride, values + kQuadValues, kQuadValues);
+    if constexpr (kPlanes == 2) {
+      I8 high;
+      F8 quotient = scaled * (1.0f / kPlaneBase);
+      round_lanes(quotient, high);
+      store_quads(out, stride, high);
+      store_quads(out + kQuadValues, stride, q - high * kPlaneBase);
+    } else {
+      store_quads(out, stride, q);
+    }
   }
   std::int32_t total = 0;
   for (int i = 0; i < kLanes; ++i) total += sum[i];
   return total;
 }
 
-inline void pack_int8(const RowTile& tile) {
-  constexpr float kLargest = 127.0f;
+template <int kPlanes>
+inline void pack_integers(const RowTile& tile) {
+  constexpr float kLargest = kPlanes == 2 ? kPlaneBase * 127 + 126 : 127;
   const std::int64_t count = tile.count;
-  const std::int64_t stride = count * kQuadValues;
-  const std::int64_t bytes = count * packed_row_bytes(Activation::kInt8, kGroupValues);
+  const std::int64_t stride = count * kPlanes * kQuadValues;
+  const std::int64_t bytes = count * packed_row_bytes(tile.activation, kGroupValues);
   for (std::int64_t r = 0; r < count; ++r) {
     auto* out = static_cast<std::int8_t*>(tile.out);
     for (std::int64_t i = 0; i < tile.k; i += kGroupValues, out += bytes) {
@@ -90,7 +113,8 @@ inline void pack_int8(const RowTile& tile) {
       const float max = largest_magnitude(x);
       const float scale = max / kLargest + taint_of(x);
       const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
-      const std::int32_t sum = quantise_group(x, inverse, out + r * kQuadValues, stride);
+      const std::int32_t sum =
+          quantise_group<kPlanes>(x, inverse, out + r * kPlanes * kQuadValues, stride);
       const float scaled_sum = scale * static_cast<float>(sum);
       std::int8_t* header = out + kGroupQuads * stride;
       std::memcpy(header + r * 4, &scale, sizeof(scale));
@@ -106,6 +130,8 @@ void pack_rows(const RowTile& tile) {
     case Activation::kBF16:
       return pack_bf16(tile);
     case Activation::kInt8:
-      return pack_int8(tile);
+      return pack_integers<1>(tile);
+    case Activation::kInt16:
+      return pack_integers<2>(tile);
   }
 }

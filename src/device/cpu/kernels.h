@@ -51,28 +51,47 @@ constexpr std::int64_t panel_bytes(Element element, std::int64_t k) {
   return 0;
 }
 
-// What rows are turned into before they meet a weight. kInt8 has a scale for each 32 values of a
-// row: q = round(x / scale), scale = max |x| / 127; a group with a NaN or an infinity is NaN.
-enum class Activation : std::uint8_t { kF32, kBF16, kInt8 };
-
-constexpr Activation activation_for(Element element) {
-  if (element == Element::kF32) return Activation::kF32;
-  return element == Element::kBF16 ? Activation::kBF16 : Activation::kInt8;
+constexpr bool is_quantised(Element element) {
+  return element != Element::kF32 && element != Element::kBF16;
 }
+
+// What rows are turned into before they meet a weight; the last two are for quantised ones. They
+// have a scale for each 32 values of a row: q = round(x / scale), scale = max |x| / (largest q); a
+// group with a NaN or an infinity is NaN. The largest q is 127, or 254 * 127 + 126: an int16 value
+// is 254 * high + low with both in -127 ... 127, two rows of int8 for the products.
+enum class Activation : std::uint8_t { kF32, kBF16, kInt8, kInt16 };
+
+inline constexpr int kPlaneBase = 254;
+constexpr int planes(Activation activation) { return activation == Activation::kInt16 ? 2 : 1; }
 
 // Rows are packed in tiles, so that one tile's values for a step of k are neighbours. The last tile
 // has the rows that are left. Inside, the layout belongs to the kernels.
 inline constexpr int kFloatTileRows = 6;
-inline constexpr int kIntTileRows = 4;
+inline constexpr int kIntTileRows = 4;  // of int8
 
 constexpr int tile_rows(Activation activation) {
-  return activation == Activation::kInt8 ? kIntTileRows : kFloatTileRows;
+  switch (activation) {
+    case Activation::kF32:
+    case Activation::kBF16:
+      return kFloatTileRows;
+    case Activation::kInt8:
+    case Activation::kInt16:
+      return kIntTileRows / planes(activation);
+  }
+  return 0;
 }
 // Bytes of one row of a packed tile: tile t starts at t * tile_rows * packed_row_bytes.
 constexpr std::int64_t packed_row_bytes(Activation activation, std::int64_t k) {
   constexpr int kGroupHeader = 2 * sizeof(float);  // the scale, and the scale times the sum of q
-  return activation == Activation::kInt8 ? k / kGroupValues * (kGroupValues + kGroupHeader)
-                                         : (k + 1) / 2 * 2 * 4;
+  switch (activation) {
+    case Activation::kF32:
+    case Activation::kBF16:
+      return (k + 1) / 2 * 2 * 4;
+    case Activation::kInt8:
+    case Activation::kInt16:
+      return k / kGroupValues * (planes(activation) * kGroupValues + kGroupHeader);
+  }
+  return 0;
 }
 
 // Attention takes keys in segments of this many tokens from position 0 (ARCHITECTURE section 2a).
@@ -91,7 +110,7 @@ struct RowTile {
 };
 
 // Rows of one call of multiply_panel at the most: their packed form stays in the L2 cache for usual
-// k. A multiple of both tile sizes.
+// k. A multiple of all tile sizes.
 inline constexpr int kMaxProductRows = 120;
 
 enum class ProductResult : std::uint8_t { kStore, kAdd };
@@ -99,13 +118,14 @@ enum class ProductResult : std::uint8_t { kStore, kAdd };
 // out[rows, columns] = (or +=) rows * panel^T.
 struct PanelProduct {
   const void* panel = nullptr;  // of `element`
-  const void* tiles = nullptr;  // `rows` packed rows, for activation_for(element)
+  const void* tiles = nullptr;  // `rows` packed rows of `activation`
   float* out = nullptr;         // [rows, out_stride], at the panel's first column
   std::int64_t k = 0;
   std::int64_t out_stride = 0;
   int rows = 0;     // 1 to kMaxProductRows
   int columns = 0;  // 1 to 32 that exist
   Element element = Element::kF32;
+  Activation activation = Activation::kF32;  // kInt8 or kInt16 if `element` is quantised
   ProductResult result = ProductResult::kStore;
 };
 

@@ -32,9 +32,9 @@ class LinearRun final {
   void run() {
     // Usually all weights want the same form of the rows.
     for (int begin = 0; begin < count_;) {
-      const Activation activation = activation_of(begin);
+      const Activation activation = packed(params_.products[begin]).activation();
       int end = begin + 1;
-      while (end < count_ && activation_of(end) == activation) ++end;
+      while (end < count_ && packed(params_.products[end]).activation() == activation) ++end;
       pack(activation);
       multiply(begin, end, packed_row_bytes(activation, k_));
       begin = end;
@@ -42,10 +42,6 @@ class LinearRun final {
   }
 
  private:
-  Activation activation_of(int product) const {
-    return activation_for(packed(params_.products[product]).element());
-  }
-
   void pack(Activation activation) {
     thread_local std::vector<std::byte> memory;
     const std::int64_t row_bytes = packed_row_bytes(activation, k_);
@@ -125,6 +121,7 @@ class LinearRun final {
          .rows = static_cast<int>(std::min<std::int64_t>(kMaxProductRows, params_.rows - row)),
          .columns = static_cast<int>(std::min<std::int64_t>(kPanelColumns, weight.rows() - column)),
          .element = weight.element(),
+         .activation = weight.activation(),
          .result =
              params_.result == LinearResult::kAdd ? ProductResult::kAdd : ProductResult::kStore});
   }

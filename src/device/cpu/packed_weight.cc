@@ -51,7 +51,8 @@ absl::StatusOr<std::unique_ptr<Weight>> PackedWeight::pack(const HostMatrix& mat
   const std::int64_t each = panel_bytes(element, matrix.shape.cols);
   pool.parallel_for(panel_count(matrix.shape.rows),
                     [&](std::int64_t i) { pack_panel(matrix, element, i, panels + i * each); });
-  return std::unique_ptr<Weight>(new PackedWeight(matrix.shape, element, std::move(buffer)));
+  return std::unique_ptr<Weight>(
+      new PackedWeight(matrix.shape, element, activation_for(element, compute), std::move(buffer)));
 }
 
 const std::byte* PackedWeight::panel(std::int64_t index) const {

@@ -23,18 +23,24 @@ class PackedWeight final : public Weight {
   std::int64_t rows() const override { return rows_; }
   std::int64_t cols() const override { return cols_; }
   Element element() const { return element_; }
+  Activation activation() const { return activation_; }  // of the rows that it is multiplied with
   std::int64_t panels() const { return (rows_ + kPanelColumns - 1) / kPanelColumns; }
   const std::byte* panel(std::int64_t index) const;
   // out[cols] = row `row`, as it is multiplied (bf16 is rounded).
   void read_row(std::int64_t row, float* out) const;
 
  private:
-  PackedWeight(const MatrixShape& shape, Element element, Buffer buffer)
-      : rows_(shape.rows), cols_(shape.cols), element_(element), buffer_(std::move(buffer)) {}
+  PackedWeight(const MatrixShape& shape, Element element, Activation activation, Buffer buffer)
+      : rows_(shape.rows),
+        cols_(shape.cols),
+        element_(element),
+        activation_(activation),
+        buffer_(std::move(buffer)) {}
 
   const std::int64_t rows_;
   const std::int64_t cols_;
   const Element element_;
+  const Activation activation_;
   const Buffer buffer_;
 };
 

@@ -104,7 +104,7 @@ void read_group(const std::byte* group, Element element, int column, float* out)
 
 Element element_for(DType stored, Compute compute) {
   if (compute == Compute::kF32) return Element::kF32;
-  if (compute == Compute::kInt8) {
+  if (compute == Compute::kInt8 || compute == Compute::kInt16) {
     switch (stored) {
       case DType::kQ8_0:
         return Element::kInt8;
@@ -121,9 +121,16 @@ Element element_for(DType stored, Compute compute) {
   return Element::kBF16;
 }
 
+Activation activation_for(Element element, Compute compute) {
+  if (is_quantised(element)) {
+    return compute == Compute::kInt16 ? Activation::kInt16 : Activation::kInt8;
+  }
+  return element == Element::kF32 ? Activation::kF32 : Activation::kBF16;
+}
+
 void pack_panel(const HostMatrix& matrix, Element element, std::int64_t index, std::byte* panel) {
   const std::int64_t first = index * kPanelColumns;
-  if (activation_for(element) == Activation::kInt8) {
+  if (is_quantised(element)) {
     pack_quantised(matrix, element, first, panel);
   } else {
     pack_floats(matrix, element, first, panel);

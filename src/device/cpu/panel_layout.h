@@ -11,6 +11,8 @@ namespace hisparse::device::cpu {
 
 // The panel element of a matrix.
 Element element_for(base::DType stored, Compute compute);
+// The form of the rows that such a matrix meets.
+Activation activation_for(Element element, Compute compute);
 
 // Fills panel `index`: output columns index * 32 and on. `panel` holds zeros or anything.
 void pack_panel(const HostMatrix& matrix, Element element, std::int64_t index, std::byte* panel);
