@@ -31,9 +31,10 @@ def markdown(run):
     machine = run["machine"]
     lines += [
         "",
-        f"{met} of {len(run['results'])} targets met. Medians of {run['rounds']} (lowest to highest); "
-        "ratio = hisparse / llama-server, of the medians. Peak memory is VmHWM after the same requests: rows of the KV "
-        "cache count where a server has written to them.",
+        f"{met} of {len(run['results'])} targets met. Medians of {run['rounds']} (lowest to highest): of turns, but for "
+        "batches at 7500 tokens, which are windows of one turn. Ratio = hisparse / llama-server, of the medians. Peak "
+        "memory is one sample, VmHWM after the same requests: rows of the KV cache count where a server has written to "
+        "them. The start of llama-server takes in its warm-up run, as it does by default.",
         "",
         f"- Machine: {machine['cpu']} (family/model {machine['cpu_family_model']}), {machine['cores']} cores, "
         f"{' '.join(machine['isa'])}, {machine['memory_gib']} GiB; load before the run "

@@ -71,7 +71,8 @@ struct Event {
 };
 
 // How products are computed. kInt8, kInt16: quantised matrices keep their stored values and meet
-// activations of 8 or 16 bits with a scale for each 32 (LinearParams); the others are as for kBF16.
+// activations of 8 or 16 bits with a scale for each 32 (LinearParams); the others, and slices that
+// cut a block, are as for kBF16 (kInt8) or kF32 (kInt16).
 enum class Compute : std::uint8_t { kF32, kBF16, kInt8, kInt16 };
 
 constexpr std::string_view name_of(Compute compute) {
@@ -176,8 +177,8 @@ class Device {
   virtual void sample(const SampleParams& params, Stream& stream) = 0;
 
   virtual DeviceCounters counters() const = 0;
-  // The instruction-set level that decides the bits of a result ("x86-64-v2", "x86-64-v3"): part of
-  // the numerics contract and of persistent keys.
+  // The instruction-set level that decides the bits of a result ("x86-64-v2" to "x86-64-v4"): part
+  // of the numerics contract and of persistent keys.
   virtual std::string isa_level() const = 0;
 
  protected:

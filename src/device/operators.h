@@ -47,8 +47,8 @@ inline constexpr int kMaxProducts = 3;
 // out = input * weight^T for one to kMaxProducts weights of equal k that share their input (q, k
 // and v; gate and up). Every output is one f32 sum over K in rising order, whatever the number of
 // rows. A bf16 weight rounds its input to bf16 first (to nearest, ties to even). A quantised weight
-// quantises it to int8, with one scale for each 32 values of a row; its sum goes over these groups,
-// within which it is an exact integer.
+// quantises it to 8 or 16 bits, with one scale for each 32 values of a row; its sum goes over these
+// groups, within which it is an exact integer.
 struct LinearParams {
   std::array<LinearProduct, kMaxProducts> products = {};  // those in front that have a weight
   DevicePtr<const float> in = {};                         // [rows, k]

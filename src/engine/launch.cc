@@ -115,7 +115,7 @@ absl::StatusOr<base::Ledger> plan_all_ranks(const format::Checkpoint& checkpoint
   return ledger;
 }
 
-absl::Status check_memory(const base::Ledger& ledger) {
+absl::Status check_memory(const base::Ledger& ledger, DTypeChoice dtype) {
   const std::int64_t available = base::available_memory();
   if (available == 0 ||
       static_cast<double>(ledger.total()) <= kUsableMemory * static_cast<double>(available)) {
@@ -124,8 +124,8 @@ absl::Status check_memory(const base::Ledger& ledger) {
   return absl::ResourceExhaustedError(
       "the configuration needs " + describe_bytes(ledger.total()) + ", and of " +
       describe_bytes(available) + " of free memory at most 95 % may be taken (" + describe(ledger) +
-      "): lower --kv-cache-memory-bytes, --max-num-batched-tokens or --max-num-seqs, or use "
-      "--dtype bf16");
+      "): lower --kv-cache-memory-bytes, --max-num-batched-tokens or --max-num-seqs" +
+      (dtype == DTypeChoice::kF32 || dtype == DTypeChoice::kBF16 ? ", or use --dtype auto" : ""));
 }
 
 }  // namespace
@@ -175,7 +175,7 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   HS_ASSIGN_OR_RETURN(const base::Ledger rest, plan_all_ranks(checkpoint, plan));
   HS_ASSIGN_OR_RETURN(worker.resident_slots, resolve_slots(settings, plan, rest.total()));
   HS_ASSIGN_OR_RETURN(plan.ledger, plan_all_ranks(checkpoint, plan));
-  HS_RETURN_IF_ERROR(check_memory(plan.ledger));
+  HS_RETURN_IF_ERROR(check_memory(plan.ledger, settings.dtype));
   return plan;
 }
 

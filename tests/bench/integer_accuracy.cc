@@ -83,8 +83,8 @@ struct Accuracy {
   void add(const Logits& reference, const Logits& logits) {
     const double kl = divergence(log_distribution(reference), log_distribution(logits));
     divergence_sum += kl;
-    // A NaN must not pass for a small one.
-    if (!(kl <= divergence_max)) divergence_max = kl;
+    // Once it is NaN it stays so.
+    if (kl > divergence_max || std::isnan(kl)) divergence_max = kl;
     agreements += test::argmax(reference) == test::argmax(logits) ? 1 : 0;
     ++positions;
   }

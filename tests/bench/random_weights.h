@@ -24,6 +24,8 @@ inline constexpr WeightKind kWeightKinds[] = {
     {"int8_q8_0", base::DType::kQ8_0, device::Compute::kInt8, Peak::kInt8},
     {"int4_q4_0", base::DType::kQ4_0, device::Compute::kInt8, Peak::kInt4},
     {"int4_q4_1", base::DType::kQ4_1, device::Compute::kInt8, Peak::kInt4},
+    // Two products of eight bits for each one that counts here.
+    {"int8_q8_0_int16", base::DType::kQ8_0, device::Compute::kInt16, Peak::kInt8},
     {"int4_q4_1_int16", base::DType::kQ4_1, device::Compute::kInt16, Peak::kInt4},
 };
 

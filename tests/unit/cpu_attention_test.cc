@@ -184,7 +184,7 @@ TEST(CpuAttention, MatchesDoublePrecision) {
   const std::vector<Row> rows = {{0, 0},   {1, 1},   {0, 254}, {0, 255}, {0, 256}, {1, 257},
                                  {1, 300}, {1, 511}, {0, 512}, {0, 599}, {1, 37},  {1, 38}};
   for (const Heads& heads : {Heads{4, 2, 64}, Heads{3, 3, 8}, Heads{9, 3, 40}, Heads{16, 1, 32},
-                             Heads{2, 1, 13}, Heads{12, 1, 128}}) {
+                             Heads{2, 1, 13}, Heads{12, 1, 128}, Heads{50, 1, 16}}) {
     const History history(heads, 2, kTokens);
     const auto q = queries(heads, rows.size());
     for (IsaChoice isa : isa_levels()) {
@@ -202,7 +202,8 @@ TEST(CpuAttention, MatchesDoublePrecision) {
 // The contract of ARCHITECTURE section 2a: one row alone is the measure of every batch.
 TEST(CpuAttention, RowHasTheSameBitsInEveryBatchPageSizeAndThreadCount) {
   constexpr std::int64_t kTokens = 1400;
-  for (const Heads& heads : {Heads{6, 2, 64}, Heads{10, 1, 40}, Heads{3, 3, 13}}) {
+  for (const Heads& heads :
+       {Heads{6, 2, 64}, Heads{10, 1, 40}, Heads{3, 3, 13}, Heads{50, 1, 16}}) {
     const History history(heads, 2, kTokens);
     std::vector<Row> rows;
     // A prefill chunk over two segment borders, then decode rows of both sequences.
@@ -245,8 +246,8 @@ TEST(CpuAttention, RowHasTheSameBitsInEveryBatchPageSizeAndThreadCount) {
 
 TEST(CpuAttention, ManyWavesOfSegmentsMergeInOrder) {
   const Heads heads = {2, 1, 8};
-  const History history(heads, 1, 70 * 256 + 5);
-  const std::vector<Row> rows = {{0, 70 * 256 + 4}};
+  const History history(heads, 1, 270 * 256 + 5);
+  const std::vector<Row> rows = {{0, 270 * 256 + 4}};
   const auto q = queries(heads, 1);
   TestDevice single(IsaChoice::kBest, 1);
   TestDevice several(IsaChoice::kBest, 3);

@@ -63,7 +63,8 @@ std::unique_ptr<Weight> prepare(TestDevice& device, const Quantised& matrix,
 
 // x as the kernels see it: round(x / scale) * scale with scale = max |x| / largest of each 32.
 std::vector<double> quantised_activations(const std::vector<float>& in, Compute compute) {
-  const float largest = compute == Compute::kInt16 ? 32384.0f : 127.0f;
+  constexpr float kLargestInt16 = 254 * 127 + 126;
+  const float largest = compute == Compute::kInt16 ? kLargestInt16 : 127.0f;
   std::vector<double> seen;
   for (std::size_t at = 0; at < in.size(); at += kGroup) {
     float max = 0.0f;
@@ -105,7 +106,7 @@ void expect_near_reference(const Shape& shape, const Quantised& matrix, Compute 
         sum += seen[static_cast<std::size_t>(r * shape.k + i)] * weight;
         magnitude += std::abs(seen[static_cast<std::size_t>(r * shape.k + i)]);
       }
-      constexpr double kLargestWeight = 8.0;
+      constexpr double kLargestWeight = 16.0;
       ASSERT_NEAR(out[static_cast<std::size_t>(r * shape.n + c)], sum,
                   1e-6 * kLargestWeight * magnitude + 1e-30)
           << "row " << r << " column " << c << " of " << shape.rows << "x" << shape.n << "x"
@@ -202,16 +203,23 @@ TEST(CpuQuantisedLinear, ZeroRowsGiveZerosAndBrokenOnesStayBroken) {
     TestDevice device(isa, 1);
     for (DType stored : kStoredTypes) {
       const Quantised matrix = random_quantised(stored, 33, 64, 5);
-      std::vector<float> in(3 * 64, 0.0f);
+      // The last ones are full of what makes integers overflow, and of what is too small to count.
+      std::vector<float> in(7 * 64, 0.0f);
       in[64 + 40] = NAN;
       in[128 + 3] = INFINITY;
+      std::fill_n(in.begin() + 3 * 64, 64, NAN);
+      std::fill_n(in.begin() + 4 * 64, 64, -INFINITY);
+      std::memset(&in[5 * 64], 0xFF, 64 * sizeof(float));
+      std::fill_n(in.begin() + 6 * 64, 64, 1e-36f);
       for (Compute compute : kComputes) {
         const auto weight = prepare(device, matrix, compute);
         const auto out = run(device, *weight, in);
         for (std::int64_t c = 0; c < 33; ++c) {
           EXPECT_EQ(out[static_cast<std::size_t>(c)], 0.0f);
-          EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(33 + c)]));
-          EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(66 + c)]));
+          for (std::int64_t row = 1; row <= 5; ++row) {
+            EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(row * 33 + c)])) << row;
+          }
+          EXPECT_EQ(out[static_cast<std::size_t>(6 * 33 + c)], 0.0f);
         }
       }
     }

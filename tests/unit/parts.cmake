@@ -12,5 +12,6 @@ hisparse_test(config_test
   LABELS asan)
 hisparse_test(model_spec_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/model_spec_test.cc ${CMAKE_CURRENT_LIST_DIR}/model_shard_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/model_weight_map_test.cc
   DEPS hisparse_model
   LABELS asan)

@@ -1,6 +1,7 @@
 // Paged attention: which queries share a pass over the keys, and on which threads. The arithmetic
 // is in kernel_attention.inc.h; nothing here changes the bits of a row.
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #include "device/cpu/cpu_operators.h"
@@ -170,8 +171,8 @@ class Attention final {
     return {.groups = memory.data(), .count = tasks.end - tasks.begin, .size = size};
   }
 
-  // Rows of a segment and the job that reads them.
-  struct HeadJob {
+  // Where the rows of a segment lie.
+  struct HeadRows {
     const void* k_rows[kSegmentTokens];
     const void* v_rows[kSegmentTokens];
   };
@@ -179,12 +180,12 @@ class Attention final {
   // partials: the results of all groups, one after the other; those of queries that do not reach
   // the segment are left alone.
   void attend_segment(const Heads& heads, std::int64_t segment, float* partials) const {
-    thread_local std::vector<HeadJob> rows;
+    thread_local std::vector<HeadRows> rows;
     thread_local std::vector<SegmentAttention> jobs;
     thread_local std::vector<float> memory;
     const std::int64_t scratch_size = attention_scratch(params_.pages.head_dim);
     float* own = scratch(memory, scratch_size * heads.count);
-    HeadJob* head_rows = scratch(rows, heads.count);
+    HeadRows* head_rows = scratch(rows, heads.count);
     SegmentAttention* job = scratch(jobs, heads.count);
     for (std::int64_t g = 0; g < heads.count; ++g) {
       const QueryGroup& group = heads.groups[g];

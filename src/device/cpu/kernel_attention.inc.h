@@ -3,7 +3,8 @@
 // and a query never touches a row behind its count.
 
 constexpr int kKeyTile = 4;
-constexpr int kQueryTile = 3;
+constexpr int kQueryTile = 3;      // with four keys or vectors 12 sums, in 16 registers ...
+[[maybe_unused]] constexpr int kWideQueryTile = 6;  // ... or 24 sums in 32 registers
 constexpr int kValueVectors = 4;
 // Rows that are expanded to f32 once are worth it from so many queries on.
 constexpr int kExpandQueries = 16;
@@ -13,23 +14,39 @@ constexpr int kRowsAhead = 16;
 // Keys, or values, in f32 that many queries pass over while they are in the L1 cache.
 constexpr int kCacheBytes = 16384;
 
-// Queries [first, first + kQueries) of a segment; all of them see the rows of the pass.
+// Queries from `first` on, and rows of a segment.
 struct Pass {
   int first = 0;
-  int begin = 0;  // rows of the segment
+  int begin = 0;
   int end = 0;
 };
 
-// scores[q][key] = scale * dot. A dot product is eight sums over the head (lane i takes the values
-// i, i + 8, ...) and one tree.
+// The trees of a tile. Recursive, since a loop would keep its sums in memory.
+template <int kQuery, int kQueries, int kKeys>
+inline void finish_scores(const Wide (&sums)[kQueries][kKeys], float* scores, float scale) {
+  if constexpr (kKeys == kKeyTile) {
+    F4 dots;
+    sum_lanes_of_four(sums[kQuery], dots);
+    dots *= scale;
+    std::memcpy(scores, &dots, sizeof(dots));
+  } else {
+    for (int j = 0; j < kKeys; ++j) scores[j] = sum_lanes(sums[kQuery][j]) * scale;
+  }
+  if constexpr (kQuery + 1 < kQueries) {
+    finish_scores<kQuery + 1>(sums, scores + kSegmentTokens, scale);
+  }
+}
+
+// scores[q][key] = scale * dot. A dot product is one sum in each lane of a Wide over the head, and
+// one tree.
 template <typename T, int kQueries, int kKeys>
 inline void score_tile(const SegmentAttention& s, const void* const* k_rows, int query, int key) {
-  F8 sums[kQueries][kKeys] = {};
-  F8 q[kQueries], k;
+  Wide sums[kQueries][kKeys] = {};
+  Wide q[kQueries], k;
   const T* rows[kKeys];
   for (int j = 0; j < kKeys; ++j) rows[j] = static_cast<const T*>(k_rows[key + j]);
   int d = 0;
-  for (; d + kLanes <= s.head_dim; d += kLanes) {
+  for (; d + kWideLanes <= s.head_dim; d += kWideLanes) {
     for (int i = 0; i < kQueries; ++i) load(q[i], s.queries[query + i] + d);
     for (int j = 0; j < kKeys; ++j) {
       load(k, rows[j] + d);
@@ -43,21 +60,10 @@ inline void score_tile(const SegmentAttention& s, const void* const* k_rows, int
       for (int i = 0; i < kQueries; ++i) sums[i][j] += q[i] * k;
     }
   }
-  for (int i = 0; i < kQueries; ++i) {
-    float* scores = s.scratch + (query + i) * kSegmentTokens + key;
-    if constexpr (kKeys == kKeyTile) {
-      F4 dots;
-      sum_lanes_of_four(sums[i], dots);
-      dots *= s.scale;
-      std::memcpy(scores, &dots, sizeof(dots));
-    } else {
-      for (int j = 0; j < kKeys; ++j) scores[j] = sum_lanes(sums[i][j]) * s.scale;
-    }
-  }
+  finish_scores<0>(sums, s.scratch + query * kSegmentTokens + key, s.scale);
 }
 
 inline void prefetch_row(const void* row, int bytes) {
-  constexpr int kLineBytes = 64;
   const auto* at = static_cast<const char*>(row);
   for (int i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(at + i);
 }
@@ -84,21 +90,21 @@ inline void score_keys(const SegmentAttention& s, const void* const* k_rows, con
   for (; key < pass.end; ++key) score_tile<T, kQueries, 1>(s, k_rows, pass.first, key);
 }
 
-// scores = exp(scores - max), zeros up to the next multiple of eight; fills the partial's header.
+// scores = exp(scores - max), zeros up to the next whole vector; fills the partial's header.
 inline void exponentiate(float* scores, int count, float* partial) {
   const float max = largest(scores, count);
-  F8 sum = {};
-  for (int i = 0; i < count; i += kLanes) {
-    F8 x;
-    if (i + kLanes <= count) {
+  Wide sum = {};
+  for (int i = 0; i < count; i += kWideLanes) {
+    Wide x;
+    if (i + kWideLanes <= count) {
       load(x, scores + i);
       x -= max;
-      exp8(x);
+      exp_of(x);
     } else {
       load_partial(x, scores + i, count - i);
       x -= max;
-      exp8(x);
-      float kept[kLanes];
+      exp_of(x);
+      float kept[kWideLanes];
       store(kept, x);
       load_partial(x, kept, count - i);
     }
@@ -113,25 +119,25 @@ inline void exponentiate(float* scores, int count, float* partial) {
 template <typename T, int kQueries, int kVectors>
 inline void add_value_tile(const SegmentAttention& s, const void* const* v_rows, const Pass& pass,
                            int column) {
-  // Twelve sums, three weights and one vector fill the sixteen registers of x86-64-v3.
-  F8 sums[kQueries][kVectors];
-  F8 w[kQueries], v;
+  Wide sums[kQueries][kVectors];
+  Wide v;
+  float w[kQueries];
   const float* weights = s.scratch + pass.first * kSegmentTokens;
   for (int i = 0; i < kQueries; ++i) {
     const float* values = s.partials[pass.first + i] + kPartialHeader + column;
-    for (int j = 0; j < kVectors; ++j) load(sums[i][j], values + j * kLanes);
+    for (int j = 0; j < kVectors; ++j) load(sums[i][j], values + j * kWideLanes);
   }
   for (int t = pass.begin; t < pass.end; ++t) {
     const T* row = static_cast<const T*>(v_rows[t]) + column;
-    for (int i = 0; i < kQueries; ++i) splat(w[i], weights[i * kSegmentTokens + t]);
+    for (int i = 0; i < kQueries; ++i) w[i] = weights[i * kSegmentTokens + t];
     for (int j = 0; j < kVectors; ++j) {
-      load(v, row + j * kLanes);
+      load(v, row + j * kWideLanes);
       for (int i = 0; i < kQueries; ++i) sums[i][j] += w[i] * v;
     }
   }
   for (int i = 0; i < kQueries; ++i) {
     float* values = s.partials[pass.first + i] + kPartialHeader + column;
-    for (int j = 0; j < kVectors; ++j) store(values + j * kLanes, sums[i][j]);
+    for (int j = 0; j < kVectors; ++j) store(values + j * kWideLanes, sums[i][j]);
   }
 }
 
@@ -142,7 +148,7 @@ inline void add_value_tail(const SegmentAttention& s, const void* const* v_rows,
   const int valid = s.head_dim - column;
   const float* weights = s.scratch + query * kSegmentTokens;
   float* values = s.partials[query] + kPartialHeader + column;
-  F8 sums, v;
+  Wide sums, v;
   load_partial(sums, values, valid);
   for (int t = pass.begin; t < pass.end; ++t) {
     load_partial(v, static_cast<const T*>(v_rows[t]) + column, valid);
@@ -155,10 +161,10 @@ template <typename T, int kQueries>
 inline void add_values(const SegmentAttention& s, const void* const* v_rows, const Pass& pass) {
   if (pass.begin >= pass.end) return;
   int column = 0;
-  for (; column + kValueVectors * kLanes <= s.head_dim; column += kValueVectors * kLanes) {
+  for (; column + kValueVectors * kWideLanes <= s.head_dim; column += kValueVectors * kWideLanes) {
     add_value_tile<T, kQueries, kValueVectors>(s, v_rows, pass, column);
   }
-  for (; column + kLanes <= s.head_dim; column += kLanes) {
+  for (; column + kWideLanes <= s.head_dim; column += kWideLanes) {
     add_value_tile<T, kQueries, 1>(s, v_rows, pass, column);
   }
   if (column == s.head_dim) return;
@@ -201,6 +207,11 @@ inline void run_tile(const SegmentAttention& s, const void* const* rows, Pass pa
 template <typename Step>
 inline void run_queries(const SegmentAttention& s, const void* const* rows, int begin, int end) {
   int query = 0;
+#if defined(HISPARSE_AVX512)
+  for (; s.query_count - query >= kWideQueryTile; query += kWideQueryTile) {
+    run_tile<Step, kWideQueryTile>(s, rows, {query, begin, end});
+  }
+#endif
   // Four queries are two and two, not three and one.
   for (; s.query_count - query >= kQueryTile && s.query_count - query != kQueryTile + 1;
        query += kQueryTile) {
@@ -217,8 +228,8 @@ inline void expand_rows(const SegmentAttention& s, const void* const* from, int 
     const auto* row = static_cast<const std::uint16_t*>(from[t]);
     rows[t] = to;
     int d = 0;
-    F8 x;
-    for (; d + kLanes <= s.head_dim; d += kLanes) {
+    Wide x;
+    for (; d + kWideLanes <= s.head_dim; d += kWideLanes) {
       load(x, row + d);
       store(to + d, x);
     }

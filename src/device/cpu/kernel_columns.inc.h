@@ -8,11 +8,8 @@
 
 #if defined(HISPARSE_AVX512)
 
-typedef float Columns __attribute__((vector_size(64)));
-typedef std::uint32_t ColumnBits __attribute__((vector_size(64)));
-
-inline void load(Columns& out, const float* in) { std::memcpy(&out, in, sizeof(out)); }
-inline void store(float* out, const Columns& in) { std::memcpy(out, &in, sizeof(in)); }
+typedef F16 Columns;
+typedef U16 ColumnBits;
 
 typedef __m512i Quads;
 typedef __m512i IntSums;

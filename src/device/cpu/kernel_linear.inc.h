@@ -8,6 +8,18 @@ constexpr std::int64_t kBlockSteps = 256;
 constexpr int kPanelVectors = kPanelColumns / kColumnLanes;
 static_assert(kPanelVectors % 2 == 0, "tiles are two vectors wide");
 
+// One row reads its quantised weights once, from memory, with much to do for each line: they are
+// fetched this far ahead, over the end of the panel into the next one.
+constexpr int kFetchBytes = 4096;
+
+template <int kRows, int kBytes>
+inline void fetch_ahead(const void* weights) {
+  if constexpr (kRows == 1) {
+    const auto* at = static_cast<const char*>(weights) + kFetchBytes;
+    for (int line = 0; line < kBytes; line += kLineBytes) __builtin_prefetch(at + line);
+  }
+}
+
 // Accumulators of one call.
 typedef float Sums[kMaxProductRows][kPanelColumns];
 
@@ -206,6 +218,7 @@ struct IntPanel {
                      place.row * packed_row_bytes(kActivation, p.k) +
                      place.begin / kGroupValues * kRowGroup * kRows;
     for (std::int64_t k = place.begin; k < place.end; k += kGroupValues) {
+      fetch_ahead<kRows, group_bytes(kElement)>(group);
       IntSums sums[kRows * kPlanes][kVectors];
       for (int r = 0; r < kRows * kPlanes; ++r) {
         for (int v = 0; v < kVectors; ++v) clear(sums[r][v]);

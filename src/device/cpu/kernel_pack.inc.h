@@ -99,9 +99,32 @@ inline std::int32_t quantise_group(const F8 (&x)[kGroupVectors], float inverse, 
   return total;
 }
 
+// The scale of a group, and what turns its values into integers.
+struct GroupScale {
+  float scale = 0.0f;
+  float inverse = 0.0f;
+};
+
+// A group with a value that is not finite has a scale that is NaN and counts as zeros, as does one
+// whose values are so small that the inverse would not be finite.
+template <int kPlanes>
+inline void scale_group(F8 (&x)[kGroupVectors], GroupScale& group) {
+  constexpr float kLargest = kPlanes == 2 ? kPlaneBase * 127 + 126 : 127;
+  constexpr float kSmallest = 1e-30f;
+  const float max = largest_magnitude(x);
+  const float taint = taint_of(x);
+  if (max >= kSmallest && taint == 0.0f) {
+    group.scale = max / kLargest;
+    group.inverse = 1.0f / group.scale;
+    return;
+  }
+  group.scale = taint;
+  group.inverse = 0.0f;
+  for (int i = 0; i < kGroupVectors; ++i) x[i] = F8{};
+}
+
 template <int kPlanes>
 inline void pack_integers(const RowTile& tile) {
-  constexpr float kLargest = kPlanes == 2 ? kPlaneBase * 127 + 126 : 127;
   const std::int64_t count = tile.count;
   const std::int64_t stride = count * kPlanes * kQuadValues;
   const std::int64_t bytes = count * packed_row_bytes(tile.activation, kGroupValues);
@@ -110,15 +133,14 @@ inline void pack_integers(const RowTile& tile) {
     for (std::int64_t i = 0; i < tile.k; i += kGroupValues, out += bytes) {
       F8 x[kGroupVectors];
       for (int v = 0; v < kGroupVectors; ++v) load(x[v], tile.rows[r] + i + v * kLanes);
-      const float max = largest_magnitude(x);
-      const float scale = max / kLargest + taint_of(x);
-      const float inverse = scale > 0.0f ? 1.0f / scale : 0.0f;
+      GroupScale group;
+      scale_group<kPlanes>(x, group);
       const std::int32_t sum =
-          quantise_group<kPlanes>(x, inverse, out + r * kPlanes * kQuadValues, stride);
-      const float scaled_sum = scale * static_cast<float>(sum);
+          quantise_group<kPlanes>(x, group.inverse, out + r * kPlanes * kQuadValues, stride);
+      const float scaled_sum = group.scale * static_cast<float>(sum);
       std::int8_t* header = out + kGroupQuads * stride;
-      std::memcpy(header + r * 4, &scale, sizeof(scale));
-      std::memcpy(header + (count + r) * 4, &scaled_sum, sizeof(scaled_sum));
+      std::memcpy(header + r * sizeof(float), &group.scale, sizeof(float));
+      std::memcpy(header + (count + r) * sizeof(float), &scaled_sum, sizeof(float));
     }
   }
 }

@@ -32,7 +32,7 @@ void rms_norm(const float* in, const float* weight, float* out, std::int64_t wid
 
 inline void silu_mul8(F8& gate, const F8& up) {
   F8 power = -gate;
-  exp8(power);
+  exp_of(power);
   gate = gate / (1.0f + power) * up;
 }
 
@@ -76,7 +76,7 @@ std::int64_t index_of_max(const float* in, std::int64_t count) {
 inline void softmax_weight8(F8& x, float max, float inverse_temperature) {
   const F8 zero = {};
   F8 power = (x - max) * inverse_temperature;
-  exp8(power);
+  exp_of(power);
   x = x == x ? power : zero;
 }
 

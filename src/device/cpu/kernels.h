@@ -86,7 +86,7 @@ constexpr std::int64_t packed_row_bytes(Activation activation, std::int64_t k) {
   switch (activation) {
     case Activation::kF32:
     case Activation::kBF16:
-      return (k + 1) / 2 * 2 * 4;
+      return (k + 1) / 2 * 2 * std::int64_t{sizeof(float)};
     case Activation::kInt8:
     case Activation::kInt16:
       return k / kGroupValues * (planes(activation) * kGroupValues + kGroupHeader);
@@ -135,7 +135,7 @@ inline constexpr int kPartialHeader = 2;
 // Attention of up to kMaxQueries queries over one segment of one KV head.
 struct SegmentAttention {
   const void* const* k_rows = nullptr;  // [counts max] rows [head_dim] of `element`
-  const void* const* v_rows = nullptr;  // [row_count]
+  const void* const* v_rows = nullptr;  // the same of the values
   int row_count = 0;  // of the segment, at least the largest count: may be fetched; 0: do not fetch
   const float* queries[kMaxQueries] = {};  // [head_dim] each
   float* partials[kMaxQueries] = {};       // [kPartialHeader + head_dim] each; written if count > 0

@@ -1,4 +1,5 @@
 // The matrix products: packs the rows once for all weights that share them, then shares out panels.
+#include <algorithm>
 #include <vector>
 
 #include "base/check.h"

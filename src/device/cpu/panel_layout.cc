@@ -117,6 +117,8 @@ Element element_for(DType stored, Compute compute) {
       case DType::kBF16:
         break;
     }
+    // What the file keeps as floats stays as exact as the rest.
+    if (compute == Compute::kInt16) return Element::kF32;
   }
   return Element::kBF16;
 }
