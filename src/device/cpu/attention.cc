@@ -192,9 +192,8 @@ class Attention final {
       prepare(group, segment, partials, job[g]);
       job[g].k_rows = head_rows[g].k_rows;
       job[g].v_rows = head_rows[g].v_rows;
-      job[g].row_count = tokens_of(group, segment);
       job[g].scratch = own + g * scratch_size;
-      view_.locate(group.slot, segment * kSegmentTokens, job[g].row_count, group.kv_head,
+      view_.locate(group.slot, segment * kSegmentTokens, tokens_of(group, segment), group.kv_head,
                    {.k = head_rows[g].k_rows, .v = head_rows[g].v_rows});
       partials += group.count * partial_size_;
     }

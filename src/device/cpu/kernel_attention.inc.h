@@ -3,14 +3,15 @@
 // and a query never touches a row behind its count.
 
 constexpr int kKeyTile = 4;
-constexpr int kQueryTile = 3;      // with four keys or vectors 12 sums, in 16 registers ...
+constexpr int kQueryTile = 3;  // with four keys or vectors 12 sums, in 16 registers ...
 [[maybe_unused]] constexpr int kWideQueryTile = 6;  // ... or 24 sums in 32 registers
 constexpr int kValueVectors = 4;
 // Rows that are expanded to f32 once are worth it from so many queries on.
 constexpr int kExpandQueries = 16;
-// Rows of all heads that few queries pass over at a time. A multiple of the key tile.
-constexpr int kStreamedRows = 16;
-constexpr int kRowsAhead = 16;
+// Rows of all heads that few queries pass over at a time, in the L1 cache. A multiple of the key
+// tile.
+constexpr int kStreamedRows = 8;
+constexpr int kRowsAhead = 16;  // that are fetched meanwhile: more at a time get lost
 // Keys, or values, in f32 that many queries pass over while they are in the L1 cache.
 constexpr int kCacheBytes = 16384;
 
@@ -63,28 +64,10 @@ inline void score_tile(const SegmentAttention& s, const void* const* k_rows, int
   finish_scores<0>(sums, s.scratch + query * kSegmentTokens + key, s.scale);
 }
 
-inline void prefetch_row(const void* row, int bytes) {
-  const auto* at = static_cast<const char*>(row);
-  for (int i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(at + i);
-}
-
-// Rows of one head lie apart from each other, where the hardware does not see them coming: keys are
-// fetched kRowsAhead rows ahead, values while the keys of their rows are scored.
-inline void prefetch_rows(const SegmentAttention& s, int begin, int end) {
-  const int bytes = s.head_dim * (s.element == Element::kBF16 ? 2 : 4);
-  for (int t = begin; t < end; ++t) {
-    prefetch_row(s.v_rows[t], bytes);
-    if (t + kRowsAhead < s.row_count) prefetch_row(s.k_rows[t + kRowsAhead], bytes);
-  }
-}
-
 template <typename T, int kQueries>
 inline void score_keys(const SegmentAttention& s, const void* const* k_rows, const Pass& pass) {
-  // The first queries fetch for the others.
-  const bool fetch = pass.first == 0 && s.row_count > 0;
   int key = pass.begin;
   for (; key + kKeyTile <= pass.end; key += kKeyTile) {
-    if (fetch) prefetch_rows(s, key, key + kKeyTile);
     score_tile<T, kQueries, kKeyTile>(s, k_rows, pass.first, key);
   }
   for (; key < pass.end; ++key) score_tile<T, kQueries, 1>(s, k_rows, pass.first, key);
@@ -221,21 +204,24 @@ inline void run_queries(const SegmentAttention& s, const void* const* rows, int 
   if (query < s.query_count) run_tile<Step, 1>(s, rows, {query, begin, end});
 }
 
+inline void expand_row(const std::uint16_t* from, int width, float* to) {
+  int d = 0;
+  Wide x;
+  for (; d + kWideLanes <= width; d += kWideLanes) {
+    load(x, from + d);
+    store(to + d, x);
+  }
+  if (d == width) return;
+  load_partial(x, from + d, width - d);
+  store_partial(to + d, x, width - d);
+}
+
 // Copies bf16 rows to f32 and lets `rows` point to the copies.
 inline void expand_rows(const SegmentAttention& s, const void* const* from, int count, float* to,
                         const void** rows) {
   for (int t = 0; t < count; ++t, to += s.head_dim) {
-    const auto* row = static_cast<const std::uint16_t*>(from[t]);
+    expand_row(static_cast<const std::uint16_t*>(from[t]), s.head_dim, to);
     rows[t] = to;
-    int d = 0;
-    Wide x;
-    for (; d + kWideLanes <= s.head_dim; d += kWideLanes) {
-      load(x, row + d);
-      store(to + d, x);
-    }
-    if (d == s.head_dim) continue;
-    load_partial(x, row + d, s.head_dim - d);
-    store_partial(to + d, x, s.head_dim - d);
   }
 }
 
@@ -254,22 +240,17 @@ inline int largest_count(const SegmentAttention& s) {
   return count;
 }
 
-// Blocks of `block` rows; all heads pass over one before the next.
-template <typename T>
-inline void attend(const SegmentAttention* heads, int count, int block) {
-  const int rows = largest_count(heads[0]);
+// Blocks of `block` rows, over which all queries of the head pass before the next.
+inline void attend(const SegmentAttention& s, int block) {
+  const int rows = largest_count(s);
   for (int begin = 0; begin < rows; begin += block) {
     const int end = begin + block < rows ? begin + block : rows;
-    for (int h = 0; h < count; ++h) {
-      run_queries<ScoreKeys<T>>(heads[h], heads[h].k_rows, begin, end);
-    }
+    run_queries<ScoreKeys<float>>(s, s.k_rows, begin, end);
   }
-  for (int h = 0; h < count; ++h) start_partials(heads[h]);
+  start_partials(s);
   for (int begin = 0; begin < rows; begin += block) {
     const int end = begin + block < rows ? begin + block : rows;
-    for (int h = 0; h < count; ++h) {
-      run_queries<AddValues<T>>(heads[h], heads[h].v_rows, begin, end);
-    }
+    run_queries<AddValues<float>>(s, s.v_rows, begin, end);
   }
 }
 
@@ -289,20 +270,71 @@ inline void attend_expanded(const SegmentAttention& segment) {
   expand_rows(s, s.v_rows, count, k + kSegmentTokens * s.head_dim, v_rows);
   s.k_rows = k_rows;
   s.v_rows = v_rows;
-  s.row_count = 0;
-  attend<float>(&s, 1, cached_rows(s.head_dim));
+  attend(s, cached_rows(s.head_dim));
+}
+
+// Rows of a block, of all heads side by side, in f32. They are read in the order in which they lie
+// in memory.
+struct StreamedRows {
+  const SegmentAttention* heads = nullptr;
+  int count = 0;
+  float* to = nullptr;  // [kStreamedRows, count * head_dim]
+
+  void expand(const void* const* from, int begin, int end, int rows) const {
+    const int width = count * heads[0].head_dim;
+    for (int t = begin; t < end; ++t) {
+      if (t + kRowsAhead < rows) {
+        const auto* at = static_cast<const char*>(from[t + kRowsAhead]);
+        const int bytes = width * static_cast<int>(sizeof(std::uint16_t));
+        for (int i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(at + i);
+      }
+      expand_row(static_cast<const std::uint16_t*>(from[t]), width, to + (t - begin) * width);
+    }
+  }
+  // Where the rows of one head are then.
+  void locate(int head, int begin, int end, const void** rows) const {
+    const int head_dim = heads[0].head_dim;
+    for (int t = begin; t < end; ++t) {
+      rows[t] = to + (t - begin) * count * head_dim + head * head_dim;
+    }
+  }
+};
+
+template <typename Step>
+inline void pass_over(const StreamedRows& streamed, const void* const* from, int rows) {
+  const void* located[kSegmentTokens];
+  for (int begin = 0; begin < rows; begin += kStreamedRows) {
+    const int end = begin + kStreamedRows < rows ? begin + kStreamedRows : rows;
+    streamed.expand(from, begin, end, rows);
+    for (int h = 0; h < streamed.count; ++h) {
+      streamed.locate(h, begin, end, located);
+      run_queries<Step>(streamed.heads[h], located, begin, end);
+    }
+  }
+}
+
+// Few queries over bf16 rows that are read once, from memory.
+inline void attend_streamed(const SegmentAttention* heads, int count) {
+  const int rows = largest_count(heads[0]);
+  const StreamedRows streamed = {
+      .heads = heads, .count = count, .to = heads[0].scratch + kMaxQueries * kSegmentTokens};
+  pass_over<ScoreKeys<float>>(streamed, heads[0].k_rows, rows);
+  for (int h = 0; h < count; ++h) start_partials(heads[h]);
+  pass_over<AddValues<float>>(streamed, heads[0].v_rows, rows);
 }
 
 void attend_segment(const SegmentAttention* heads, int count) {
   const bool many = heads[0].query_count >= kExpandQueries;
-  if (heads[0].element == Element::kF32 && !many) {
-    attend<float>(heads, count, kStreamedRows);
-  } else if (!many) {
-    attend<std::uint16_t>(heads, count, kStreamedRows);
-  } else if (heads[0].element == Element::kF32) {
-    for (int h = 0; h < count; ++h) attend<float>(heads + h, 1, cached_rows(heads[h].head_dim));
-  } else {
+  if (heads[0].element == Element::kF32) {
+    for (int h = 0; h < count; ++h) attend(heads[h], cached_rows(heads[h].head_dim));
+  } else if (many) {
     for (int h = 0; h < count; ++h) attend_expanded(heads[h]);
+  } else {
+    // The scratch of one head takes a block of so many heads.
+    constexpr int kMostHeads = 2 * kSegmentTokens / kStreamedRows;
+    for (int h = 0; h < count; h += kMostHeads) {
+      attend_streamed(heads + h, count - h < kMostHeads ? count - h : kMostHeads);
+    }
   }
 }
 

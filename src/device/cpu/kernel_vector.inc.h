@@ -2,8 +2,8 @@
 // namespace: no include guard clash, no shared symbol. Vectors are passed by reference, since
 // passing them by value has no stable ABI across instruction-set levels.
 // The compiler splits an F8 in two where the machine has 16-byte registers only; the lanes, and so
-// the bits of a sum, stay those of eight. Attention takes Wide vectors: sixteen floats with AVX-512,
-// else the same eight.
+// the bits of a sum, stay those of eight. Attention takes Wide vectors: sixteen floats with
+// AVX-512, else the same eight.
 
 typedef float F8 __attribute__((vector_size(32)));
 typedef float F4 __attribute__((vector_size(16)));
@@ -48,8 +48,8 @@ inline void load(F16& out, const std::uint16_t* in) {
 inline void store(float* out, const F16& in) { std::memcpy(out, &in, sizeof(in)); }
 #endif
 
-// The first `valid` values, fewer than there are lanes, zeros behind them: what lies behind is never
-// read.
+// The first `valid` values, fewer than there are lanes, zeros behind them: what lies behind is
+// never read.
 template <typename Vector, typename T>
 inline void load_partial(Vector& out, const T* in, std::int64_t valid) {
   T values[sizeof(Vector) / sizeof(float)] = {};
@@ -156,7 +156,7 @@ inline void exp_lanes(Floats& x) {
   Signed exponent;
   std::memcpy(&exponent, &shifted, sizeof(exponent));
   const Unsigned power = __builtin_convertvector(exponent - kShiftBits + kExponentBias, Unsigned)
-                   << kMantissaBits;
+                         << kMantissaBits;
   Floats scale;
   std::memcpy(&scale, &power, sizeof(scale));
   const Floats zero = {};

@@ -134,9 +134,8 @@ inline constexpr int kPartialHeader = 2;
 
 // Attention of up to kMaxQueries queries over one segment of one KV head.
 struct SegmentAttention {
-  const void* const* k_rows = nullptr;  // [counts max] rows [head_dim] of `element`
-  const void* const* v_rows = nullptr;  // the same of the values
-  int row_count = 0;  // of the segment, at least the largest count: may be fetched; 0: do not fetch
+  const void* const* k_rows = nullptr;     // [counts max] rows [head_dim] of `element`
+  const void* const* v_rows = nullptr;     // the same of the values
   const float* queries[kMaxQueries] = {};  // [head_dim] each
   float* partials[kMaxQueries] = {};       // [kPartialHeader + head_dim] each; written if count > 0
   int counts[kMaxQueries] = {};            // tokens in front that query i sees; 0: none
