@@ -57,8 +57,14 @@ void log_plan(const engine::LaunchPlan& plan) {
   spdlog::info("numerics: {}, KV rows {}, {} rank(s), {} thread(s)", describe(worker.model.compute),
                base::name_of(worker.model.kv_dtype), plan.ranks, plan.threads);
   spdlog::info("KV cache: {} pages of {} tokens ({} tokens in all), at most {} tokens a request",
-               worker.resident_slots, worker.page_tokens, engine::kv_cache_tokens(plan),
-               plan.max_model_len);
+               engine::kv_cache_tokens(plan) / worker.page_tokens, worker.page_tokens,
+               engine::kv_cache_tokens(plan), plan.max_model_len);
+  if (worker.host_slots > 0 || worker.disk_slots > 0) {
+    spdlog::info("KV tiers: {} pages resident, {} in host memory, {} on disk ({}, {})",
+                 worker.resident_slots, worker.host_slots, worker.disk_slots,
+                 engine::describe_bytes(worker.disk_slots * plan.disk_page_bytes),
+                 worker.disk_slots > 0 ? worker.disk_folder : "no folder");
+  }
   if (engine::kv_cache_tokens(plan) < plan.max_model_len) {
     spdlog::warn(
         "the KV cache holds fewer tokens than --max-model-len: raise --kv-cache-memory-bytes for "

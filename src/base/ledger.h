@@ -10,8 +10,15 @@
 
 namespace hisparse::base {
 
-enum class MemoryOwner : std::uint8_t { kWeights, kActivations, kKvSlab, kTables, kStaging };
-inline constexpr std::size_t kMemoryOwners = 5;
+enum class MemoryOwner : std::uint8_t {
+  kWeights,
+  kActivations,
+  kKvSlab,
+  kKvHost,
+  kTables,
+  kStaging
+};
+inline constexpr std::size_t kMemoryOwners = 6;
 
 constexpr std::string_view name_of(MemoryOwner owner) {
   switch (owner) {
@@ -21,6 +28,8 @@ constexpr std::string_view name_of(MemoryOwner owner) {
       return "activations";
     case MemoryOwner::kKvSlab:
       return "kv_slab";
+    case MemoryOwner::kKvHost:
+      return "kv_host";
     case MemoryOwner::kTables:
       return "tables";
     case MemoryOwner::kStaging:

@@ -11,16 +11,17 @@ constexpr std::int32_t kMaxBlockSize = 1024;
 constexpr std::int32_t kMaxRanks = 64;
 constexpr std::int32_t kMaxPreemptions = 1000;
 constexpr std::int64_t kMaxKvBytes = std::int64_t{1} << 50;
+constexpr double kMaxSwapSpace = 1 << 20;  // GiB
 
 // Names with their values; `shown` lists them for the help text.
 template <typename Choice>
 using ChoiceNames = std::vector<std::pair<std::string, Choice>>;
 
 template <typename Choice>
-void add_choice(CLI::App& command, const std::string& name, Choice& target,
-                const ChoiceNames<Choice>& names, const std::string& shown,
-                const std::string& help) {
-  command.add_option("--" + name, target, help)
+CLI::Option* add_choice(CLI::App& command, const std::string& name, Choice& target,
+                        const ChoiceNames<Choice>& names, const std::string& shown,
+                        const std::string& help) {
+  return command.add_option("--" + name, target, help)
       ->envname(environment_name(name))
       ->transform(CLI::CheckedTransformer(names).description(shown))
       ->default_str("auto");
@@ -51,12 +52,33 @@ void add_cpu_isa(CLI::App& command, EngineSettings& engine) {
                               "Instructions of the kernels; auto: the best that the machine has");
 }
 
+void add_tier_options(CLI::App& command, EngineSettings& engine) {
+  add_choice<KvTiering>(command, "kv-tiering", engine.kv_tiering,
+                        {{"off", KvTiering::kOff}, {"hybrid", KvTiering::kHybrid}}, "off|hybrid",
+                        "hybrid: KV pages that do not fit go to host memory and disk; answers stay "
+                        "the same")
+      ->default_str("off");
+  add_option(command, "swap-space", engine.swap_space,
+             "With --kv-tiering hybrid: GiB of host memory for KV pages")
+      ->check(CLI::Range(0.0, kMaxSwapSpace));
+  add_option(command, "kv-disk-path", engine.kv_disk_path,
+             "With --kv-tiering hybrid: folder for the file of KV pages");
+  add_bytes(command, "kv-disk-space", engine.kv_disk_space,
+            "With --kv-disk-path: size of that file (100GiB), taken at the start")
+      ->check(CLI::Range(std::int64_t{0}, kMaxKvBytes));
+  command
+      .add_flag("--kv-eager-mirror,!--no-kv-eager-mirror", engine.kv_eager_mirror,
+                "Copy KV pages down as soon as they are full (off unless switched on)")
+      ->envname(environment_name("kv-eager-mirror"));
+}
+
 void add_cache_options(CLI::App& command, EngineSettings& engine) {
   add_option(command, "block-size", engine.block_size, "Tokens in a page of the KV cache")
       ->check(CLI::Range(1, kMaxBlockSize));
-  add_bytes(command, "kv-cache-memory-bytes", engine.kv_cache_memory_bytes,
+  add_bytes(command, "kv-cache-memory-bytes,--kv-resident-bytes", engine.kv_cache_memory_bytes,
             "Size of the KV cache (4GiB); 0: for requests of --max-model-len, within free memory")
       ->check(CLI::Range(std::int64_t{0}, kMaxKvBytes));
+  add_tier_options(command, engine);
   command
       .add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", engine.enable_prefix_caching,
                 std::string("Keep the KV pages of past prompts for reuse (") +
@@ -94,6 +116,26 @@ void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& 
       ->envname(environment_name("config"));
 }
 
+namespace {
+
+std::string find_tier_conflict(const EngineSettings& engine) {
+  if (engine.kv_tiering == KvTiering::kOff) {
+    if (engine.kv_disk_path.empty() && engine.kv_disk_space == 0 && !engine.kv_eager_mirror) {
+      return "";
+    }
+    return "--kv-disk-path, --kv-disk-space and --kv-eager-mirror need --kv-tiering hybrid";
+  }
+  if (engine.kv_disk_path.empty() != (engine.kv_disk_space == 0)) {
+    return "--kv-disk-path and --kv-disk-space belong together";
+  }
+  if (engine.swap_space == 0.0 && engine.kv_disk_path.empty()) {
+    return "--kv-tiering hybrid needs somewhere to put pages: --swap-space or --kv-disk-path";
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string find_engine_conflict(const EngineSettings& engine,
                                  const std::string& sequences_option) {
   if (engine.model.empty()) return "--model is required: a GGUF file";
@@ -101,7 +143,7 @@ std::string find_engine_conflict(const EngineSettings& engine,
     return "--max-num-batched-tokens must be at least " + sequences_option +
            ", so that every running request can take a step";
   }
-  return "";
+  return find_tier_conflict(engine);
 }
 
 }  // namespace hisparse::config

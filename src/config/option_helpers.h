@@ -18,8 +18,9 @@ std::string environment_name(const std::string& option);
 template <typename T>
 CLI::Option* add_option(CLI::App& command, const std::string& name, T& target,
                         const std::string& help) {
+  // The first of several names counts.
   return command.add_option("--" + name, target, help)
-      ->envname(environment_name(name))
+      ->envname(environment_name(name.substr(0, name.find(','))))
       ->capture_default_str();
 }
 

@@ -17,6 +17,10 @@ namespace hisparse::config {
 // only: quantised matrices meet 8-bit activations.
 enum class DTypeChoice : std::uint8_t { kAuto, kF32, kBF16, kInt8 };
 
+// kHybrid: pages stay in the slab while there is room, and go to host memory and disk when there is
+// none. kOff: only the slab.
+enum class KvTiering : std::uint8_t { kOff, kHybrid };
+
 // What `serve`, `generate` and `bench` need. Names follow the flags (ARCHITECTURE section 9). Zero
 // means "choose".
 struct EngineSettings {
@@ -29,6 +33,11 @@ struct EngineSettings {
   std::int32_t block_size = 64;            // tokens in a page
   std::int64_t kv_cache_memory_bytes = 0;  // over all ranks; 0: what max_num_seqs * max_model_len
                                            // may need, within a share of the free memory
+  KvTiering kv_tiering = KvTiering::kOff;
+  double swap_space = 4.0;         // GiB of host memory for pages, over all ranks
+  std::string kv_disk_path;        // a folder; empty: no disk tier
+  std::int64_t kv_disk_space = 0;  // bytes of pages on disk, over all ranks
+  bool kv_eager_mirror = false;    // copy pages down as soon as they are full
   bool enable_prefix_caching = true;
   std::int32_t max_preemptions = 3;
   std::int32_t tensor_parallel_size = 1;

@@ -58,6 +58,26 @@ class Buffer {
   base::MemoryOwner owner_ = base::MemoryOwner::kActivations;
 };
 
+inline constexpr std::int64_t kHostAlignment = 4096;
+
+// Host memory that the device reads and writes in place: pinned on CUDA, any memory on the CPU.
+// Owns it as Buffer does. Aligned to kHostAlignment, so that files can be read into it without a
+// buffer between.
+class HostBuffer {
+ public:
+  HostBuffer() = default;
+  HostBuffer(Buffer buffer, std::span<std::byte> bytes, DevicePtr<std::byte> on_device)
+      : buffer_(std::move(buffer)), bytes_(bytes), on_device_(on_device) {}
+
+  std::span<std::byte> bytes() const { return bytes_; }          // for the host
+  DevicePtr<std::byte> on_device() const { return on_device_; }  // the same bytes, for the device
+
+ private:
+  Buffer buffer_;
+  std::span<std::byte> bytes_;
+  DevicePtr<std::byte> on_device_;
+};
+
 // An ordered queue of operations on one device. Operations on different streams have no order
 // except through events. Destroy only when synchronised.
 class Stream {
@@ -123,10 +143,11 @@ struct DeviceCounters {
       0;  // activation rows over all of them: rows / calls shows real batching
 };
 
-// One device of one rank. All enqueueing calls come from the rank's worker thread (and, later, its
-// mover); allocate, query and counters from any thread. Operators enqueue, allocate nothing and
-// return at once or later: results are there once an event recorded behind them is reached. Each
-// states its shapes in operators.h. A device error is latched and returned by synchronize().
+// One device of one rank. All enqueueing calls come from the rank's worker thread and its movers,
+// each with streams of their own; allocate, query and counters from any thread. Operators enqueue,
+// allocate nothing and return at once or later: results are there once an event recorded behind
+// them is reached. Each states its shapes in operators.h. A device error is latched and returned by
+// synchronize().
 class Device {
  public:
   virtual ~Device() = default;
@@ -135,6 +156,8 @@ class Device {
   // Zero-filled (NaN-filled where the test options say so); at least 64-byte aligned; at least 1
   // byte. ResourceExhausted when there is not enough.
   virtual absl::StatusOr<Buffer> allocate(std::size_t bytes, base::MemoryOwner owner) = 0;
+  // The same for memory of the host.
+  virtual absl::StatusOr<HostBuffer> allocate_host(std::size_t bytes, base::MemoryOwner owner) = 0;
   // Sets every byte.
   virtual void fill(DevicePtr<std::byte> target, std::byte value, std::size_t bytes,
                     Stream& stream) = 0;
@@ -144,6 +167,9 @@ class Device {
                               Stream& stream) = 0;
   virtual void copy_to_host(DevicePtr<const std::byte> source, std::span<std::byte> target,
                             Stream& stream) = 0;
+  // Between ranges that do not overlap, in device or in host memory.
+  virtual void copy(DevicePtr<const std::byte> source, DevicePtr<std::byte> target,
+                    std::size_t bytes, Stream& stream) = 0;
   // Bytes now allocated, by owner: the allocator's own count, to be checked against the ledger.
   virtual base::Ledger allocated() const = 0;
 

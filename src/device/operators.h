@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "base/ids.h"
+#include "device/attention_segment.h"
 #include "device/device_ptr.h"
 
 namespace hisparse::device {
@@ -112,6 +113,19 @@ struct RopeAndStoreParams {
 // 256 tokens from position 0, whatever the page size; each segment gives (max, sum, weighted
 // values) in f32, and segments merge left to right, so a prefill chunk and a decode step give the
 // same bits for the same row.
+//
+// Where the pages do not fit all at once, several calls in a row take a window of segments each,
+// from 0 to the end; only the pages of its window must be there in a call. A row is finished by the
+// window that holds its last key. The bits are those of a single call.
+inline constexpr std::int64_t kAllSegments = std::int64_t{1} << 62;
+
+struct SegmentWindow {
+  std::int64_t first = 0;
+  std::int64_t end = kAllSegments;
+  DevicePtr<float>
+      state;  // [rows, heads, 2 + head_dim], kept from call to call; not for a single one
+};
+
 struct PagedAttentionParams {
   DevicePtr<const float> q;  // [rows, heads, head_dim], rotated
   DevicePtr<float> out;      // [rows, heads, head_dim]; not `q`
@@ -119,6 +133,7 @@ struct PagedAttentionParams {
   KvPages pages;
   std::int32_t heads = 0;
   float scale = 0.0f;  // head_dim^-0.5
+  SegmentWindow window;
   std::uint64_t wait_ticket =
       0;  // the pages may be read only after this event's ticket (restores); 0: at once
 };

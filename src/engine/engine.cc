@@ -17,13 +17,15 @@ constexpr std::size_t kOutputQueue = 256;
 }  // namespace
 
 Engine::Engine(const EngineConfig& config, std::unique_ptr<StepExecutor> executor,
-               TokenBytes token_bytes)
+               std::unique_ptr<transfer::Mover> mover, TokenBytes token_bytes)
     : config_(config),
       inbox_(static_cast<std::size_t>(config.max_live_requests) + kOtherMessages),
       executor_(std::move(executor)),
-      core_(config.core, clock_, mover_) {
+      mover_(std::move(mover)),
+      core_(config.core, clock_, *mover_) {
   last_progress_ = clock_.now();
   executor_->set_done([this](StepResult result) { post(std::move(result)); });
+  mover_->set_wake([this] { post(Wake{}); });
   output_ = std::make_unique<OutputStage>(std::move(token_bytes),
                                           OutputRequests{.stop =
                                                              [this](base::SequenceId id) {
@@ -47,6 +49,7 @@ Engine::~Engine() {
   inbox_.close();
   thread_.join();
   output_.reset();
+  mover_.reset();  // works with what the executor owns
   executor_.reset();
   lifecycle_ = Lifecycle::kStopped;
 }
@@ -62,7 +65,7 @@ void Engine::want_end(WantedEnd end) {
     wanted_ends_.push_back(end);
     if (wanted_ends_.size() > 1) return;  // a wake-up is under way
   }
-  post(Ends{});
+  post(Wake{});
 }
 
 std::vector<Engine::WantedEnd> Engine::take_wanted_ends() {

@@ -38,7 +38,7 @@ struct EngineConfig {
 class Engine final : public Frontend {
  public:
   Engine(const EngineConfig& config, std::unique_ptr<StepExecutor> executor,
-         TokenBytes token_bytes);
+         std::unique_ptr<transfer::Mover> mover, TokenBytes token_bytes);
   // Ends what is still open (kAbort), waits for the step in flight, stops the threads.
   ~Engine() override;
 
@@ -53,8 +53,8 @@ class Engine final : public Frontend {
     Request request;
     std::shared_ptr<OutputChannel> output;
   };
-  // Wakes the engine thread: there are wanted ends.
-  struct Ends {};
+  // Wakes the engine thread: there are wanted ends, or a page has been moved.
+  struct Wake {};
   struct EndAll {
     absl::Status status;
   };
@@ -63,7 +63,7 @@ class Engine final : public Frontend {
     base::SequenceId id;
     FinishReason reason;  // kAbort: the client is gone; kStop: a stop string matched
   };
-  using Message = std::variant<Submit, Ends, EndAll, StepResult>;
+  using Message = std::variant<Submit, Wake, EndAll, StepResult>;
 
   void post(Message message);
   void want_end(WantedEnd end);
@@ -76,7 +76,6 @@ class Engine final : public Frontend {
 
   const EngineConfig config_;
   base::SteadyClock clock_;
-  transfer::NullMover mover_;
   std::atomic<Lifecycle> lifecycle_{Lifecycle::kReady};
   std::atomic<std::int64_t> next_id_{0};
   std::atomic<std::int64_t> rejected_{0};
@@ -92,6 +91,7 @@ class Engine final : public Frontend {
 
   base::BoundedQueue<Message> inbox_;
   std::unique_ptr<StepExecutor> executor_;
+  std::unique_ptr<transfer::Mover> mover_;
   EngineCore core_;  // engine thread only
   std::unique_ptr<OutputStage> output_;
   std::thread thread_;

@@ -78,12 +78,16 @@ absl::Status validate(const Request& request, const CoreConfig& config) {
   }
   // The row of the last token is never needed.
   const std::int64_t pages = pages_for(total - 1, config.kv.page_tokens);
-  if (pages > config.kv.resident_slots) {
-    const std::int64_t room =
-        static_cast<std::int64_t>(config.kv.resident_slots) * config.kv.page_tokens;
+  const std::int64_t slots =
+      config.kv.resident_slots == 0
+          ? 0
+          : std::int64_t{config.kv.resident_slots} + config.kv.host_slots + config.kv.disk_slots;
+  if (pages > slots) {
     return absl::OutOfRangeError(
-        "the KV cache of this server holds " + std::to_string(room) + " tokens, but " + sizes +
-        ": shorten the request, or start the server with more --kv-cache-memory-bytes");
+        "the KV cache of this server holds " + std::to_string(slots * config.kv.page_tokens) +
+        " tokens, but " + sizes +
+        ": shorten the request, or start the server with more --kv-cache-memory-bytes, "
+        "--swap-space or --kv-disk-space");
   }
   return absl::OkStatus();
 }
@@ -175,8 +179,35 @@ void EngineCore::give_back_slot(Sequence& sequence) {
 void EngineCore::absorb(kv::KvCommit commit) {
   pending_deltas_.insert(pending_deltas_.end(), commit.deltas.begin(), commit.deltas.end());
   pending_freed_.insert(pending_freed_.end(), commit.freed.begin(), commit.freed.end());
-  if (!commit.transfers.restores.empty() || !commit.transfers.demotions.empty()) {
-    mover_.submit(std::move(commit.transfers));
+  // The mover fills these slots; poison would come too late.
+  for (const kv::TransferOp& op : commit.transfers.restores) {
+    if (op.to.tier == kv::Tier::kResident) std::erase(pending_freed_, op.to.slot);
+  }
+  if (!commit.transfers.empty()) mover_.submit(std::move(commit.transfers));
+}
+
+// Whoever reads the page begins again with what is left of its prefix: its own rows are computed
+// from bad ones.
+void EngineCore::lose_page(const kv::Location& location) {
+  for (base::SequenceId id : controller_.readers(location)) {
+    Sequence& sequence = sequences_.at(id);
+    if (sequence.retiring) {
+      retire(sequence);
+      continue;
+    }
+    const std::int64_t rows = controller_.written_tokens(id);
+    absorb(controller_.release(id));
+    requeue(sequence, rows);
+  }
+  absorb(controller_.lose(location));
+}
+
+void EngineCore::apply_transfers() {
+  for (const kv::TransferDone& done : mover_.drain()) {
+    kv::KvCommit commit = controller_.apply(done);
+    const std::optional<kv::Location> lost = commit.lost;
+    absorb(std::move(commit));
+    if (lost) lose_page(*lost);
   }
 }
 
@@ -200,6 +231,10 @@ std::vector<sched::SequenceView> EngineCore::views(std::span<const base::Sequenc
 void EngineCore::preempt(Sequence& sequence, std::int64_t rows_lost) {
   ++sequence.preemptions;
   ++stats_.preemptions;
+  requeue(sequence, rows_lost);
+}
+
+void EngineCore::requeue(Sequence& sequence, std::int64_t rows_lost) {
   sequence.rows_lost = rows_lost;
   give_back_slot(sequence);
   erase_id(running_, sequence.id);
@@ -228,10 +263,12 @@ void EngineCore::begin_running(Sequence& sequence, std::int64_t cached) {
 }
 
 std::optional<sched::StepPlan> EngineCore::next_step() {
-  for (const kv::TransferDone& done : mover_.drain()) controller_.apply(done);
-  // Each turn of this loop either ends or preempts somebody (a bounded number of times each), or
-  // returns.
-  while (!in_flight_ && !sequences_.empty()) {
+  // The step in flight reads pages where they were when it was planned.
+  if (in_flight_) return std::nullopt;
+  apply_transfers();
+  // Each turn of this loop ends, preempts or admits somebody or gives up cached pages (a bounded
+  // number of times each), or returns.
+  while (!sequences_.empty()) {
     bool again = false;
     std::optional<sched::StepPlan> plan = try_step(again);
     if (plan || !again) return plan;
@@ -265,7 +302,8 @@ std::optional<sched::StepPlan> EngineCore::try_step(bool& again) {
   }
   absorb(std::move(commit));
   if (schedule.rows.empty()) {
-    again = true;
+    // What is being copied makes room; its completion wakes the engine.
+    again = !controller_.transfers_in_flight();
     return std::nullopt;
   }
   return build_plan(schedule);
@@ -278,7 +316,7 @@ sched::StepPlan EngineCore::build_plan(const sched::ScheduleResult& schedule) {
   for (const kv::TableDelta& delta : std::exchange(pending_deltas_, {})) {
     plan.deltas.push_back({.sequence_slot = sequences_.at(delta.sequence).slot,
                            .page = delta.page,
-                           .slot = delta.slot});
+                           .location = delta.location});
   }
   in_flight_ids_.clear();
   for (const sched::ScheduledRows& rows : schedule.rows) add_rows(rows, plan);
@@ -315,10 +353,16 @@ void EngineCore::complete(const StepResult& result) {
   const std::vector<base::SequenceId> ids = std::exchange(in_flight_ids_, {});
   stats_.linear_calls = result.counters.linear_calls;
   stats_.linear_rows = result.counters.linear_rows;
+  stats_.streamed = result.streamed;
+  for (base::SequenceId id : ids) sequences_.at(id).in_flight = false;
+  for (const kv::Location& page : result.bad_pages) lose_page(page);
+  // Whoever has ended meanwhile, or has read a bad page, gets nothing from this step.
+  const auto goes_on = [this](base::SequenceId id) {
+    const Sequence* sequence = find(id);
+    return sequence != nullptr && !sequence->retiring && sequence->phase == Phase::kRunning;
+  };
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    Sequence& sequence = sequences_.at(ids[i]);
-    sequence.in_flight = false;
-    if (sequence.retiring || !result.status.ok()) continue;
+    if (!goes_on(ids[i]) || !result.status.ok()) continue;
     const sched::StepRows& rows = plan.rows[i];
     absorb(controller_.written(ids[i], std::span(plan.tokens)
                                            .subspan(static_cast<std::size_t>(rows.tokens_begin),
@@ -329,8 +373,8 @@ void EngineCore::complete(const StepResult& result) {
   } else {
     HS_CHECK(result.tokens.size() == plan.samples.size());
     for (std::size_t i = 0; i < plan.samples.size(); ++i) {
-      Sequence& sequence = sequences_.at(ids[static_cast<std::size_t>(plan.samples[i].row)]);
-      if (!sequence.retiring) accept_token(sequence, result.tokens[i]);
+      const base::SequenceId id = ids[static_cast<std::size_t>(plan.samples[i].row)];
+      if (goes_on(id)) accept_token(sequences_.at(id), result.tokens[i]);
     }
   }
   for (base::SequenceId id : ids) {

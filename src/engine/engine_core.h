@@ -82,6 +82,9 @@ class EngineCore {
   void enqueue(Sequence& sequence);
   void begin_running(Sequence& sequence, std::int64_t cached);
   void preempt(Sequence& sequence, std::int64_t rows_lost);
+  void requeue(Sequence& sequence, std::int64_t rows_lost);
+  void lose_page(const kv::Location& location);
+  void apply_transfers();
   void give_back_slot(Sequence& sequence);
   std::optional<sched::StepPlan> try_step(bool& again);
   sched::StepPlan build_plan(const sched::ScheduleResult& schedule);

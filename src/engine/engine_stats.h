@@ -8,6 +8,7 @@
 
 #include "base/ledger.h"
 #include "engine/request.h"
+#include "engine/step_executor.h"
 #include "kv/lifecycle_controller.h"
 
 namespace hisparse::engine {
@@ -51,6 +52,7 @@ struct EngineStats {
   kv::KvStats kv;
   std::int32_t page_tokens = 0;
   std::int64_t page_bytes = 0;  // over all ranks
+  StreamedBytes streamed;       // read from disk by steps, over all ranks
   base::Ledger planned;         // bytes by owner that start-up announced, over all ranks
   base::Ledger allocated;       // bytes by owner that the allocators count, over all ranks
 };

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "engine/dense_pages.h"
 #include "engine/worker_group.h"
+#include "transfer/page_mover.h"
 
 namespace hisparse::engine {
 namespace {
@@ -104,6 +105,23 @@ absl::StatusOr<std::int32_t> resolve_slots(const config::EngineSettings& setting
   return static_cast<std::int32_t>(std::min(slots, countable));
 }
 
+// Pages of the lower tiers.
+void plan_tiers(const config::EngineSettings& settings, const transfer::PageShape& page,
+                LaunchPlan& plan) {
+  if (settings.kv_tiering == config::KvTiering::kOff) return;
+  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+  const auto host_bytes = static_cast<std::int64_t>(settings.swap_space * kGibibyte);
+  plan.disk_page_bytes = plan.ranks * transfer::DiskPool::file_bytes(1, page);
+  const auto slots = [](std::int64_t bytes, std::int64_t page_bytes) {
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(bytes / page_bytes, std::numeric_limits<std::int32_t>::max() / 4));
+  };
+  plan.worker.host_slots = slots(host_bytes, plan.page_bytes);
+  plan.worker.disk_slots = slots(settings.kv_disk_space, plan.disk_page_bytes);
+  plan.worker.disk_folder = settings.kv_disk_path;
+  if (plan.worker.disk_slots > 0) plan.worker.model.pages = model::PageAccess::kWindowed;
+}
+
 absl::StatusOr<base::Ledger> plan_all_ranks(const format::Checkpoint& checkpoint,
                                             const LaunchPlan& plan) {
   base::Ledger ledger;
@@ -167,10 +185,10 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   worker.pages_per_sequence = (plan.max_model_len + settings.block_size - 1) / settings.block_size;
   worker.freed_pages = options.freed_pages;
   worker.observe_logits = options.observe_logits;
-  plan.page_bytes =
-      plan.ranks *
-      kv::PageLayout(dense_cache_group(plan.spec, shard, worker.model.kv_dtype), worker.page_tokens)
-          .page_bytes();
+  const kv::PageLayout layout(dense_cache_group(plan.spec, shard, worker.model.kv_dtype),
+                              worker.page_tokens);
+  plan.page_bytes = plan.ranks * layout.page_bytes();
+  plan_tiers(settings, {.layers = layout.layers(), .layer_bytes = layout.layer_bytes()}, plan);
   // First without a slab: what it must leave room for.
   HS_ASSIGN_OR_RETURN(const base::Ledger rest, plan_all_ranks(checkpoint, plan));
   HS_ASSIGN_OR_RETURN(worker.resident_slots, resolve_slots(settings, plan, rest.total()));
@@ -201,9 +219,13 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
                            .max_preemptions = options.settings.max_preemptions};
   config.core.kv = {.page_tokens = plan.worker.page_tokens,
                     .resident_slots = plan.worker.resident_slots,
+                    .host_slots = plan.worker.host_slots,
+                    .disk_slots = plan.worker.disk_slots,
                     .prefix_caching = options.settings.enable_prefix_caching
                                           ? kv::PrefixCaching::kOn
-                                          : kv::PrefixCaching::kOff};
+                                          : kv::PrefixCaching::kOff,
+                    .mirroring = options.settings.kv_eager_mirror ? kv::Mirroring::kEager
+                                                                  : kv::Mirroring::kOnPressure};
   config.core.model_digest = checkpoint.digest();
   config.core.numerics = std::string(kNumericsVersion) + "/" +
                          std::string(device::name_of(plan.worker.model.compute)) + "/" +
@@ -221,7 +243,12 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
   config.max_live_requests = options.max_live_requests;
   config.planned = plan.ledger;
   config.page_bytes = plan.page_bytes;
-  launched.engine = std::make_unique<Engine>(config, std::move(workers), options.token_bytes);
+  std::unique_ptr<transfer::Mover> mover = std::make_unique<transfer::NullMover>();
+  if (config.core.kv.tiered()) {
+    mover = std::make_unique<transfer::PageMover>(workers->memories());
+  }
+  launched.engine =
+      std::make_unique<Engine>(config, std::move(workers), std::move(mover), options.token_bytes);
   return launched;
 }
 

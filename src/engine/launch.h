@@ -33,8 +33,9 @@ struct LaunchPlan {
   std::int32_t ranks = 1;
   std::int32_t threads = 1;
   std::int64_t max_model_len = 0;
-  std::int64_t page_bytes = 0;  // over all ranks
-  base::Ledger ledger;          // over all ranks
+  std::int64_t page_bytes = 0;       // over all ranks
+  std::int64_t disk_page_bytes = 0;  // the same in the files of the disk tier
+  base::Ledger ledger;               // over all ranks
 };
 
 // Decides sizes and checks them against the memory that is free. Loads nothing. Errors give the
@@ -42,9 +43,11 @@ struct LaunchPlan {
 absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
                                        const LaunchOptions& options);
 
-// Tokens whose KV rows the slab holds.
+// Tokens whose KV rows all tiers together hold.
 inline std::int64_t kv_cache_tokens(const LaunchPlan& plan) {
-  return static_cast<std::int64_t>(plan.worker.resident_slots) * plan.worker.page_tokens;
+  const std::int64_t pages =
+      std::int64_t{plan.worker.resident_slots} + plan.worker.host_slots + plan.worker.disk_slots;
+  return pages * plan.worker.page_tokens;
 }
 
 // A running engine and what it stands on; destroyed in reverse order.

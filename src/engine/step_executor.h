@@ -9,16 +9,35 @@
 #include "absl/status/status.h"
 #include "base/ids.h"
 #include "device/device.h"
+#include "kv/transfer.h"
 #include "sched/step_plan.h"
 
 namespace hisparse::engine {
+
+// Bytes that steps have read from disk for pages that were not in memory, since the start. A decode
+// step is one in which every request has one row.
+struct StreamedBytes {
+  std::int64_t decode_bytes = 0;
+  std::int64_t prefill_bytes = 0;
+
+  std::int64_t total() const { return decode_bytes + prefill_bytes; }
+  StreamedBytes& operator+=(const StreamedBytes& other) {
+    decode_bytes += other.decode_bytes;
+    prefill_bytes += other.prefill_bytes;
+    return *this;
+  }
+};
 
 // What came of a step, once every rank has finished it.
 struct StepResult {
   base::StepId id;
   absl::Status status;                // not ok: the device or a collective failed; the engine stops
   std::vector<base::TokenId> tokens;  // one per StepPlan::samples
-  device::DeviceCounters counters;    // of rank 0, since the start
+  // Pages that the step read and that do not hold what was written there: what the sequences that
+  // read them have computed is void.
+  std::vector<kv::Location> bad_pages;
+  device::DeviceCounters counters;  // of rank 0, since the start
+  StreamedBytes streamed;           // over all ranks
 };
 
 // Called once for each step, in step order, on a thread of the executor.

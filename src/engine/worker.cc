@@ -1,5 +1,6 @@
 #include "engine/worker.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -18,13 +19,21 @@ constexpr std::byte kPoison{0xFF};
 // Bytes of the buffers that Worker itself allocates; the one place that both the plan and the
 // allocation read.
 struct WorkerBytes {
-  std::int64_t slab, block_table, tokens, sequence_slots, positions, logit_rows, samples, sampled;
+  std::int64_t slab, host, page_staging, block_table, tokens, sequence_slots, positions, logit_rows,
+      samples, sampled;
 
   WorkerBytes(const WorkerOptions& options, const kv::PageLayout& layout) {
     const auto size = [](std::size_t bytes) { return static_cast<std::int64_t>(bytes); };
     const std::int64_t rows = options.model.max_rows;
     const std::int64_t logits = options.model.max_logit_rows;
     slab = options.resident_slots * layout.page_bytes();
+    host = options.host_slots * layout.page_bytes();
+    page_staging =
+        options.disk_slots == 0
+            ? 0
+            : PageStream::staging_bytes(options.max_sequences, layout.page_tokens(),
+                                        transfer::DiskPool::file_bytes(
+                                            1, {.layers = 1, .layer_bytes = layout.layer_bytes()}));
     block_table = options.max_sequences * options.pages_per_sequence * size(sizeof(std::uint64_t));
     tokens = rows * size(sizeof(base::TokenId));
     sequence_slots = rows * size(sizeof(std::int32_t));
@@ -38,6 +47,11 @@ struct WorkerBytes {
     return tokens + sequence_slots + positions + logit_rows + samples + sampled;
   }
 };
+
+// What Device::allocate_host takes for its alignment.
+std::int64_t host_bytes(std::int64_t bytes) {
+  return bytes == 0 ? 0 : bytes + device::kHostAlignment - 1;
+}
 
 template <typename T>
 void upload(device::Device& device, const std::vector<T>& host, const device::Buffer& target,
@@ -58,7 +72,8 @@ base::Ledger plan_worker_memory(const format::Checkpoint& checkpoint, const mode
   base::Ledger ledger = model::plan_memory(checkpoint, spec, options.model, shard, weight_bytes);
   ledger[MemoryOwner::kKvSlab] = bytes.slab;
   ledger[MemoryOwner::kTables] = bytes.block_table;
-  ledger[MemoryOwner::kStaging] = kPhases * bytes.phase_slot();
+  ledger[MemoryOwner::kKvHost] = host_bytes(bytes.host);
+  ledger[MemoryOwner::kStaging] = kPhases * bytes.phase_slot() + host_bytes(bytes.page_staging);
   return ledger;
 }
 
@@ -108,17 +123,54 @@ absl::Status Worker::allocate() {
       HS_RETURN_IF_ERROR(allocate_into(*buffer, size, MemoryOwner::kStaging));
     }
   }
+  return allocate_tiers();
+}
+
+absl::Status Worker::allocate_tiers() {
+  on_disk_.resize(static_cast<std::size_t>(options_.max_sequences));
+  if (options_.host_slots > 0) {
+    const std::int64_t bytes = WorkerBytes(options_, layout_).host;
+    HS_ASSIGN_OR_RETURN(
+        host_, device_.allocate_host(static_cast<std::size_t>(bytes), MemoryOwner::kKvHost));
+  }
+  if (options_.disk_slots == 0) return absl::OkStatus();
+  HS_ASSIGN_OR_RETURN(
+      disk_, transfer::DiskPool::create(options_.disk_folder, options_.disk_slots, page_shape()));
+  HS_ASSIGN_OR_RETURN(page_stream_,
+                      PageStream::create({.device = &device_,
+                                          .disk = disk_.get(),
+                                          .layout = layout_,
+                                          .block_table = block_table_.as<std::uint64_t>(),
+                                          .pages_per_sequence = options_.pages_per_sequence,
+                                          .sequences = options_.max_sequences}));
   return absl::OkStatus();
 }
 
-std::uint64_t Worker::page_address(base::SlotId slot) const {
-  return (slab_.as<std::byte>() + slot.value() * layout_.page_bytes()).address();
+transfer::PageShape Worker::page_shape() const {
+  return {.layers = layout_.layers(), .layer_bytes = layout_.layer_bytes()};
+}
+
+transfer::RankMemory Worker::memory() const {
+  return {.device = &device_,
+          .page = page_shape(),
+          .slab = slab_.as<std::byte>(),
+          .host = host_.on_device(),
+          .disk = disk_.get()};
+}
+
+// Of a page that is read in place.
+std::uint64_t Worker::page_address(const kv::Location& location) const {
+  HS_CHECK(location.tier != kv::Tier::kDisk);
+  const device::DevicePtr<std::byte> base =
+      location.tier == kv::Tier::kResident ? slab_.as<std::byte>() : host_.on_device();
+  return (base + location.slot.value() * layout_.page_bytes()).address();
 }
 
 void Worker::poison_freed(const sched::StepPlan& plan) {
   if (options_.freed_pages == FreedPages::kLeave) return;
   for (base::SlotId slot : plan.freed) {
-    device_.fill(device::DevicePtr<std::byte>(page_address(slot)), kPoison,
+    const kv::Location page = {.tier = kv::Tier::kResident, .slot = slot};
+    device_.fill(device::DevicePtr<std::byte>(page_address(page)), kPoison,
                  static_cast<std::size_t>(layout_.page_bytes()), *stream_);
   }
 }
@@ -127,7 +179,14 @@ void Worker::update_block_table(const sched::StepPlan& plan, PhaseSlot& phase) {
   phase.table_entries.clear();
   phase.table_entries.reserve(plan.deltas.size());
   for (const sched::BlockTableDelta& delta : plan.deltas) {
-    phase.table_entries.push_back(page_address(delta.slot));
+    auto& on_disk = on_disk_[static_cast<std::size_t>(delta.sequence_slot)];
+    if (delta.location.tier == kv::Tier::kDisk) {
+      on_disk[delta.page] = delta.location.slot;
+      phase.table_entries.push_back(0);  // PageStream sets it
+    } else {
+      on_disk.erase(delta.page);
+      phase.table_entries.push_back(page_address(delta.location));
+    }
   }
   // Neighbouring entries go in one copy: a prompt's pages arrive in order.
   for (std::size_t begin = 0; begin < plan.deltas.size();) {
@@ -199,6 +258,44 @@ void Worker::show_logits(const sched::StepPlan& plan) {
   if (device_.synchronize(device_.record(*stream_)).ok()) options_.observe_logits(plan, logits);
 }
 
+// Of the pages that the rows of the step read.
+std::vector<SpilledPage> Worker::pages_on_disk(const sched::StepPlan& plan) const {
+  std::vector<SpilledPage> pages;
+  for (const sched::StepRows& rows : plan.rows) {
+    const std::int64_t end = (rows.first + rows.count - 1) / options_.page_tokens + 1;
+    for (const auto& [page, slot] : on_disk_[static_cast<std::size_t>(rows.sequence_slot)]) {
+      if (page >= end) break;
+      pages.push_back({.sequence_slot = rows.sequence_slot, .page = page, .slot = slot});
+    }
+  }
+  return pages;
+}
+
+void Worker::forward(const sched::StepPlan& plan, const PhaseSlot& phase,
+                     model::PageWindows* windows) {
+  model_->forward(
+      {.tokens = phase.device_tokens.as<const base::TokenId>(),
+       .placement = {.sequence_slots = phase.device_sequence_slots.as<const std::int32_t>(),
+                     .positions = phase.device_positions.as<const std::int64_t>(),
+                     .rows = static_cast<std::int64_t>(plan.tokens.size())},
+       .logit_rows = phase.device_logit_rows.as<const std::int32_t>(),
+       .logit_count = static_cast<std::int64_t>(plan.samples.size()),
+       .page_addresses = block_table_.as<const std::uint64_t>(),
+       .pages_per_sequence = options_.pages_per_sequence,
+       .windows = windows},
+      geometry_, *stream_);
+}
+
+void Worker::note_reads(const sched::StepPlan& plan, StepResult& result) {
+  for (const base::SlotId slot : page_stream_->finish()) {
+    result.bad_pages.push_back({.tier = kv::Tier::kDisk, .slot = slot});
+  }
+  const std::int64_t bytes = page_stream_->bytes_read() - streamed_.total();
+  const bool decode =
+      std::ranges::all_of(plan.rows, [](const sched::StepRows& rows) { return rows.count == 1; });
+  (decode ? streamed_.decode_bytes : streamed_.prefill_bytes) += bytes;
+}
+
 StepResult Worker::run(const sched::StepPlan& plan) {
   PhaseSlot& phase = phases_[static_cast<std::size_t>(plan.id.value()) % kPhaseSlots];
   StepResult result{
@@ -210,23 +307,18 @@ StepResult Worker::run(const sched::StepPlan& plan) {
   poison_freed(plan);
   update_block_table(plan, phase);
   stage_rows(plan, phase);
-  model_->forward(
-      {.tokens = phase.device_tokens.as<const base::TokenId>(),
-       .placement = {.sequence_slots = phase.device_sequence_slots.as<const std::int32_t>(),
-                     .positions = phase.device_positions.as<const std::int64_t>(),
-                     .rows = static_cast<std::int64_t>(plan.tokens.size())},
-       .logit_rows = phase.device_logit_rows.as<const std::int32_t>(),
-       .logit_count = static_cast<std::int64_t>(plan.samples.size()),
-       .page_addresses = block_table_.as<const std::uint64_t>(),
-       .pages_per_sequence = options_.pages_per_sequence},
-      geometry_, *stream_);
+  const std::vector<SpilledPage> spilled = pages_on_disk(plan);
+  if (!spilled.empty()) page_stream_->begin(spilled);
+  forward(plan, phase, spilled.empty() ? nullptr : page_stream_.get());
   if (communicator_.rank() == 0) sample(phase);
   phase.done = device_.record(*stream_);
   result.status = device_.synchronize(phase.done);
+  if (!spilled.empty()) note_reads(plan, result);
   if (result.status.ok()) result.status = communicator_.status();
   if (communicator_.rank() == 0) result.tokens = phase.sampled;
   if (communicator_.rank() == 0) show_logits(plan);
   result.counters = device_.counters();
+  result.streamed = streamed_;
   return result;
 }
 

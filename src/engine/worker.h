@@ -5,17 +5,22 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/bounded_queue.h"
 #include "base/ledger.h"
 #include "comm/communicator.h"
+#include "engine/page_stream.h"
 #include "engine/step_executor.h"
 #include "kv/cache_group.h"
 #include "model/rank_model.h"
+#include "transfer/disk_pool.h"
+#include "transfer/rank_memory.h"
 
 namespace hisparse::engine {
 
@@ -32,6 +37,9 @@ struct WorkerOptions {
   model::ModelOptions model;
   std::int32_t page_tokens = 0;
   std::int32_t resident_slots = 0;      // pages in the slab
+  std::int32_t host_slots = 0;          // pages in host memory
+  std::int32_t disk_slots = 0;          // pages on disk ...
+  std::string disk_folder;              // ... in a file there
   std::int32_t max_sequences = 0;       // rows of the block table
   std::int64_t pages_per_sequence = 0;  // its columns
   FreedPages freed_pages = FreedPages::kLeave;
@@ -57,6 +65,9 @@ class Worker {
   // Runs one step to its end. Only rank 0 samples; the tokens of the others are empty.
   StepResult run(const sched::StepPlan& plan);
 
+  // Where this rank's pages lie; for the movers.
+  transfer::RankMemory memory() const;
+
  private:
   // What the device reads and writes in one step. Two of them, used in turn: one is rewritten only
   // after the event behind its last use.
@@ -81,12 +92,17 @@ class Worker {
   Worker(const WorkerOptions& options, const model::RankModel::Context& context,
          const kv::PageLayout& layout);
   absl::Status allocate();
+  absl::Status allocate_tiers();
+  transfer::PageShape page_shape() const;
+  std::vector<SpilledPage> pages_on_disk(const sched::StepPlan& plan) const;
+  void forward(const sched::StepPlan& plan, const PhaseSlot& phase, model::PageWindows* windows);
+  void note_reads(const sched::StepPlan& plan, StepResult& result);
   void poison_freed(const sched::StepPlan& plan);
   void update_block_table(const sched::StepPlan& plan, PhaseSlot& phase);
   void stage_rows(const sched::StepPlan& plan, PhaseSlot& phase);
   void sample(PhaseSlot& phase);
   void show_logits(const sched::StepPlan& plan);
-  std::uint64_t page_address(base::SlotId slot) const;
+  std::uint64_t page_address(const kv::Location& location) const;
 
   WorkerOptions options_;
   device::Device& device_;
@@ -96,9 +112,16 @@ class Worker {
   std::unique_ptr<device::Stream> stream_;
   std::unique_ptr<model::RankModel> model_;
   std::int32_t vocabulary_ = 0;
-  device::Buffer slab_;         // [resident_slots] pages
+  device::Buffer slab_;      // [resident_slots] pages
+  device::HostBuffer host_;  // [host_slots] pages
+  std::unique_ptr<transfer::DiskPool> disk_;
+  std::unique_ptr<PageStream> page_stream_;
+  // Pages of each row of the block table that are on disk. What is behind the sequence's last page
+  // is left over from another one.
+  std::vector<std::map<std::int32_t, base::SlotId>> on_disk_;  // [sequence slot]
   device::Buffer block_table_;  // [max_sequences, pages_per_sequence] page addresses
   std::array<PhaseSlot, kPhaseSlots> phases_;
+  StreamedBytes streamed_;
 };
 
 }  // namespace hisparse::engine

@@ -1,5 +1,6 @@
 #include "engine/worker_group.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -85,6 +86,11 @@ void WorkerGroup::report(std::size_t rank, StepResult result) {
     std::lock_guard lock(mutex_);
     joined_.id = result.id;
     if (joined_.status.ok()) joined_.status = result.status;
+    joined_.streamed += result.streamed;
+    for (const kv::Location& page : result.bad_pages) {
+      auto& bad = joined_.bad_pages;
+      if (std::ranges::find(bad, page) == bad.end()) bad.push_back(page);
+    }
     if (rank == 0) {
       joined_.tokens = std::move(result.tokens);
       joined_.counters = result.counters;
@@ -100,6 +106,12 @@ base::Ledger WorkerGroup::allocated() const {
   base::Ledger total;
   for (const Rank& rank : ranks_) total += rank.device->allocated();
   return total;
+}
+
+std::vector<transfer::RankMemory> WorkerGroup::memories() const {
+  std::vector<transfer::RankMemory> memories;
+  for (const Rank& rank : ranks_) memories.push_back(rank.worker->memory());
+  return memories;
 }
 
 std::string WorkerGroup::isa_level() const { return ranks_.front().device->isa_level(); }

@@ -40,6 +40,8 @@ class WorkerGroup final : public StepExecutor {
 
   base::Ledger allocated() const override;
   std::string isa_level() const;
+  // Where the pages of each rank lie; for the movers, which must be gone before the group.
+  std::vector<transfer::RankMemory> memories() const;
 
  private:
   struct Rank {

@@ -38,10 +38,13 @@ class PageLayout {
       plane_offsets_.push_back(layer_bytes_);
       layer_bytes_ += plane.row_bytes * page_tokens;
     }
+    layers_ = group.layers;
     page_bytes_ = layer_bytes_ * group.layers;
   }
 
   std::int32_t page_tokens() const { return page_tokens_; }
+  std::int32_t layers() const { return layers_; }
+  std::int64_t layer_bytes() const { return layer_bytes_; }
   std::int64_t page_bytes() const { return page_bytes_; }
   std::int64_t offset(std::int32_t layer, std::size_t plane) const {
     return layer * layer_bytes_ + plane_offsets_[plane];
@@ -49,6 +52,7 @@ class PageLayout {
 
  private:
   std::int32_t page_tokens_;
+  std::int32_t layers_ = 0;
   std::int64_t layer_bytes_ = 0;
   std::int64_t page_bytes_ = 0;
   std::vector<std::int64_t> plane_offsets_;

@@ -1,18 +1,44 @@
 #include "kv/controller_state.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "base/check.h"
 
 namespace hisparse::kv {
 
 ControllerState::ControllerState(const ControllerConfig& configuration)
-    : config(configuration), pools{SlotPool(configuration.resident_slots)} {
+    : config(configuration),
+      pools{SlotPool(configuration.resident_slots), SlotPool(configuration.host_slots),
+            SlotPool(configuration.disk_slots)} {
   HS_CHECK(config.page_tokens > 0);
   // A live block has at least one slot of its own, so this bounds the metadata.
-  std::int32_t capacity = 0;
-  for (const SlotPool& pool : pools) capacity += pool.capacity();
-  blocks.resize(static_cast<std::size_t>(capacity));
+  const std::int64_t count = capacity();
+  HS_CHECK(count <= std::numeric_limits<std::int32_t>::max());
+  blocks.resize(static_cast<std::size_t>(count));
   free_blocks.reserve(blocks.size());
-  for (std::int32_t id = capacity - 1; id >= 0; --id) free_blocks.push_back(base::BlockId(id));
+  for (auto id = static_cast<std::int32_t>(count); id-- > 0;) {
+    free_blocks.push_back(base::BlockId(id));
+  }
+}
+
+std::int64_t ControllerState::capacity() const {
+  std::int64_t slots = 0;
+  for (const SlotPool& pool : pools) slots += pool.capacity();
+  return slots;
+}
+
+bool ControllerState::closed(Tier tier) const {
+  constexpr std::int32_t kMaxFailedWrites = 3;
+  return tier != Tier::kResident && failed_writes[index_of(tier)] >= kMaxFailedWrites;
+}
+
+std::int64_t ControllerState::usable_slots() const {
+  std::int64_t slots = 0;
+  for (const Tier tier : kAllTiers) {
+    slots += pool(tier).capacity() - (closed(tier) ? pool(tier).free() : 0);
+  }
+  return slots;
 }
 
 std::size_t ControllerState::checked(base::BlockId id) const {
@@ -41,6 +67,16 @@ SequenceTable& ControllerState::table(base::SequenceId sequence) {
   return found->second;
 }
 
+std::vector<base::SequenceId> ControllerState::holders(base::BlockId id) const {
+  const auto page = static_cast<std::size_t>(block(id).depth);
+  std::vector<base::SequenceId> sequences;
+  for (const auto& [sequence, table] : tables) {
+    if (table.blocks.size() > page && table.blocks[page] == id) sequences.push_back(sequence);
+  }
+  std::ranges::sort(sequences);
+  return sequences;
+}
+
 base::BlockId ControllerState::create_block(std::int32_t depth) {
   HS_CHECK(!free_blocks.empty());
   const base::BlockId id = free_blocks.back();
@@ -51,21 +87,41 @@ base::BlockId ControllerState::create_block(std::int32_t depth) {
   fresh.depth = depth;
   fresh.tokens.reserve(static_cast<std::size_t>(config.page_tokens));
   fresh.copy(Tier::kResident) =
-      BlockCopy{.slot = pool(Tier::kResident).take(), .state = CopyState::kFilling};
+      BlockCopy{.slot = pool(Tier::kResident).take(id), .state = CopyState::kFilling};
   return id;
+}
+
+bool ControllerState::index_block(base::BlockId id, const BlockContent& content) {
+  if (!index.insert(content.key, id)) return false;
+  Block& full_block = block(id);
+  full_block.key = content.key;
+  full_block.root = content.root;
+  full_block.parent = content.parent;
+  full_block.indexed = true;
+  if (content.parent.valid()) ++block(content.parent).children;
+  return true;
+}
+
+void ControllerState::remove_from_index(base::BlockId id) {
+  Block& gone = block(id);
+  HS_CHECK(gone.children == 0);
+  index.erase(gone.key, id);
+  if (gone.parent.valid()) --block(gone.parent).children;
+  gone.indexed = false;
+}
+
+void ControllerState::give_back_copy(Block& block, Tier tier, std::vector<base::SlotId>& freed) {
+  std::optional<BlockCopy>& copy = block.copy(tier);
+  if (!copy) return;
+  if (tier == Tier::kResident) freed.push_back(copy->slot);
+  pool(tier).give_back(copy->slot);
+  copy.reset();
 }
 
 void ControllerState::destroy_block(base::BlockId id, std::vector<base::SlotId>& freed) {
   Block& gone = block(id);
-  HS_CHECK(gone.references == 0 && gone.live());
-  if (gone.indexed) index.erase(gone.key, id);
-  if (const std::optional<BlockCopy>& resident = gone.copy(Tier::kResident)) {
-    freed.push_back(resident->slot);
-  }
-  for (std::size_t tier = 0; tier < kTiers; ++tier) {
-    const std::optional<BlockCopy>& copy = gone.copies[tier];
-    if (copy) pools[tier].give_back(copy->slot);
-  }
+  HS_CHECK(gone.references == 0 && !gone.indexed && !gone.moving.valid());
+  for (const Tier tier : kAllTiers) give_back_copy(gone, tier, freed);
   gone = Block{};
   free_blocks.push_back(id);
 }
@@ -73,7 +129,15 @@ void ControllerState::destroy_block(base::BlockId id, std::vector<base::SlotId>&
 void ControllerState::evict(base::BlockId id, std::vector<base::SlotId>& freed) {
   HS_CHECK(cached.erase(rank_of(block(id), id)) == 1);
   ++totals.dropped_blocks;
+  remove_from_index(id);
   destroy_block(id, freed);
+}
+
+void ControllerState::drop_copy(base::BlockId id, Tier tier, std::vector<base::SlotId>& freed) {
+  Block& kept = block(id);
+  HS_CHECK(kept.whole_in(tier) && !kept.moving.valid());
+  give_back_copy(kept, tier, freed);
+  HS_CHECK(kept.location() && kept.whole_in(kept.location()->tier));
 }
 
 void ControllerState::set_copy_state(base::BlockId id, Tier tier, CopyState state) {
@@ -94,9 +158,69 @@ void ControllerState::unreference(base::BlockId id, std::vector<base::SlotId>& f
   Block& held = block(id);
   HS_CHECK(held.references > 0);
   if (--held.references > 0) return;
-  if (!held.indexed) return destroy_block(id, freed);
-  held.stamp = epoch;
-  cached.insert(rank_of(held, id));
+  if (held.indexed) {
+    held.stamp = epoch;
+    cached.insert(rank_of(held, id));
+  } else if (!held.moving.valid()) {
+    destroy_block(id, freed);
+  }
+}
+
+void ControllerState::forget(base::BlockId id, std::vector<base::SlotId>& freed) {
+  std::vector<base::BlockId> behind = {id};
+  for (const EvictionRank& rank : cached) {
+    // Walks up: a chain is as long as a prompt, and pages are lost seldom.
+    for (base::BlockId at = block(rank.block).parent; at.valid(); at = block(at).parent) {
+      if (at == id) {
+        behind.push_back(rank.block);
+        break;
+      }
+    }
+  }
+  std::ranges::sort(
+      behind, [this](base::BlockId a, base::BlockId b) { return block(a).depth > block(b).depth; });
+  for (const base::BlockId gone : behind) {
+    HS_CHECK(cached.erase(rank_of(block(gone), gone)) == 1);
+    ++totals.dropped_blocks;
+    remove_from_index(gone);
+    if (!block(gone).moving.valid()) destroy_block(gone, freed);
+  }
+}
+
+TransferOp ControllerState::start_move(base::BlockId id, Tier from, Tier to, MoveReason reason) {
+  Block& moved = block(id);
+  HS_CHECK(full(moved) && moved.whole_in(from) && !moved.copy(to) && !moved.moving.valid());
+  moved.moving = base::TransferId(next_transfer++);
+  set_copy_state(id, from, CopyState::kDraining);
+  moved.copy(to) = BlockCopy{.slot = pool(to).take(id), .state = CopyState::kFilling};
+  const TransferOp op = {.id = moved.moving,
+                         .block = id,
+                         .from = {.tier = from, .slot = moved.copy(from)->slot},
+                         .to = {.tier = to, .slot = moved.copy(to)->slot},
+                         .reason = reason};
+  in_flight.emplace(op.id, op);
+  return op;
+}
+
+void ControllerState::end_move(base::TransferId id, bool filled, std::vector<base::SlotId>& freed) {
+  const auto found = in_flight.find(id);
+  HS_CHECK(found != in_flight.end());
+  const TransferOp op = found->second;
+  in_flight.erase(found);
+  Block& moved = block(op.block);
+  HS_CHECK(moved.moving == id);
+  moved.moving = base::TransferId();
+  set_copy_state(op.block, op.from.tier, CopyState::kReady);
+  if (filled) {
+    set_copy_state(op.block, op.to.tier, CopyState::kReady);
+    failed_writes[index_of(op.to.tier)] = 0;
+    ++totals.moved[index_of(op.from.tier)][index_of(op.to.tier)];
+  } else {
+    give_back_copy(moved, op.to.tier, freed);
+    if (op.to.tier > op.from.tier) ++failed_writes[index_of(op.to.tier)];
+    ++totals.failed_transfers;
+  }
+  if (moved.references == 0 && !moved.indexed) destroy_block(op.block, freed);
 }
 
 }  // namespace hisparse::kv

@@ -1,6 +1,7 @@
 #include "kv/invariants.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -20,8 +21,9 @@ class Checker final {
 
   Violation run() {
     using Check = Violation (Checker::*)();
-    for (const Check check : {&Checker::tables, &Checker::blocks, &Checker::index,
-                              &Checker::cached_set, &Checker::slots}) {
+    for (const Check check :
+         {&Checker::tables, &Checker::blocks, &Checker::transfers, &Checker::index,
+          &Checker::cached_set, &Checker::slots, &Checker::room}) {
       if (Violation violation = (this->*check)()) return violation;
     }
     return std::nullopt;
@@ -99,21 +101,90 @@ class Checker final {
       if (block.indexed) return told("a dead block is indexed", "block", id.value());
       return std::nullopt;
     }
-    // Until it is indexed, its one sequence is the live producer of its filling copy.
-    if (!block.indexed && block.references != 1) {
+    // Until it is indexed, its one sequence is the live producer of its filling copy; when that has
+    // gone, a transfer may still hold it.
+    if (!block.indexed && block.references != 1 &&
+        !(block.references == 0 && block.moving.valid())) {
       return told("a private block is not held by exactly one sequence", "block", id.value());
     }
-    for (const std::optional<BlockCopy>& copy : block.copies) {
-      if (copy && (copy->state == CopyState::kFilling) == state_.full(block)) {
-        return told("a copy is not ready exactly when it is full", "block", id.value());
+    return state_.full(block) ? full_copies(id) : partial_copies(id);
+  }
+
+  Violation partial_copies(base::BlockId id) const {
+    const Block& block = state_.block(id);
+    const std::optional<BlockCopy>& resident = block.copy(Tier::kResident);
+    const bool alone = !block.copy(Tier::kHost) && !block.copy(Tier::kDisk);
+    if (resident && resident->state == CopyState::kFilling && alone && !block.moving.valid()) {
+      return std::nullopt;
+    }
+    return told("a page that is not full is not just filling in the resident tier", "block",
+                id.value());
+  }
+
+  // Whole, but for what a transfer fills; draining exactly while one reads it.
+  Violation full_copies(base::BlockId id) const {
+    const Block& block = state_.block(id);
+    const auto moving = state_.in_flight.find(block.moving);
+    bool whole = false;
+    for (const Tier tier : kAllTiers) {
+      const std::optional<BlockCopy>& copy = block.copy(tier);
+      if (!copy) continue;
+      CopyState expected = CopyState::kReady;
+      if (moving != state_.in_flight.end()) {
+        if (moving->second.from.tier == tier) expected = CopyState::kDraining;
+        if (moving->second.to.tier == tier) expected = CopyState::kFilling;
+      }
+      if (copy->state != expected) {
+        return told("a copy of a full page is in a wrong state", "block", id.value());
+      }
+      whole = whole || copy->whole();
+    }
+    if (!whole) return told("a full page has no whole copy", "block", id.value());
+    return std::nullopt;
+  }
+
+  // A transfer holds its source and its destination, and each block has at most one.
+  Violation transfers() {
+    std::int64_t moving = 0;
+    for (const Block& block : state_.blocks) moving += block.moving.valid() ? 1 : 0;
+    if (moving != static_cast<std::int64_t>(state_.in_flight.size())) {
+      return "the transfers in flight are not those of the blocks";
+    }
+    for (const auto& [id, op] : state_.in_flight) {
+      if (!valid(op.block) || state_.block(op.block).moving != id) {
+        return told("a transfer moves a block that does not know it", "transfer", id.value());
+      }
+      for (const Location& end : {op.from, op.to}) {
+        const std::optional<BlockCopy>& copy = state_.block(op.block).copy(end.tier);
+        if (!copy || copy->slot != end.slot) {
+          return told("a transfer does not hold its slots", "transfer", id.value());
+        }
       }
     }
+    if (static_cast<std::int64_t>(state_.in_flight.size()) > state_.config.max_transfers) {
+      return "more transfers are in flight than may be";
+    }
+    return std::nullopt;
+  }
+
+  // What is promised to sequences fits.
+  Violation room() {
+    std::int64_t promised = 0;
+    for (const auto& [sequence, table] : state_.tables) promised += table.pages_to_come();
+    for (const Block& block : state_.blocks) promised += block.live() && block.references > 0;
+    if (promised > state_.capacity()) return "more pages are promised than there are slots";
     return std::nullopt;
   }
 
   // Indexed means committed, full and complete; a child in the index implies its parent.
   Violation index() {
     std::size_t indexed = 0;
+    children_.assign(state_.blocks.size(), 0);
+    for (const Block& block : state_.blocks) {
+      if (block.indexed && valid(block.parent)) {
+        ++children_[static_cast<std::size_t>(block.parent.value())];
+      }
+    }
     for (std::size_t at = 0; at < state_.blocks.size(); ++at) {
       if (!state_.blocks[at].indexed) continue;
       ++indexed;
@@ -130,6 +201,9 @@ class Checker final {
   Violation one_indexed(base::BlockId id) const {
     const Block& block = state_.block(id);
     if (!state_.full(block)) return told("an indexed block is not full", "block", id.value());
+    if (block.children != children_[static_cast<std::size_t>(id.value())]) {
+      return told("children do not equal the blocks behind it", "block", id.value());
+    }
     if (state_.index.at(block.key) != id) {
       return told("an indexed block is not under its key", "block", id.value());
     }
@@ -175,14 +249,14 @@ class Checker final {
 
   // Every slot is in exactly one state and belongs to at most one copy.
   Violation slots() {
-    for (std::size_t tier = 0; tier < kTiers; ++tier) {
+    for (const Tier tier : kAllTiers) {
       if (Violation violation = one_pool(tier)) return violation;
     }
     return std::nullopt;
   }
 
-  Violation one_pool(std::size_t tier) const {
-    const SlotPool& pool = state_.pools[tier];
+  Violation one_pool(Tier tier) const {
+    const SlotPool& pool = state_.pool(tier);
     std::vector<std::uint8_t> owners(static_cast<std::size_t>(pool.capacity()), 0);
     const auto own = [&](base::SlotId slot) -> Violation {
       if (slot.value() < 0 || slot.value() >= pool.capacity()) return "a slot is out of range";
@@ -190,10 +264,13 @@ class Checker final {
       return told("a slot is owned twice", "slot", slot.value());
     };
     std::array<std::int32_t, kCopyStates> counts{};
-    for (const Block& block : state_.blocks) {
-      const std::optional<BlockCopy>& copy = block.copies[tier];
+    for (std::size_t at = 0; at < state_.blocks.size(); ++at) {
+      const std::optional<BlockCopy>& copy = state_.blocks[at].copy(tier);
       if (!copy) continue;
       if (Violation violation = own(copy->slot)) return violation;
+      if (pool.owner(copy->slot) != base::BlockId(static_cast<std::int32_t>(at))) {
+        return told("a slot does not know its block", "slot", copy->slot.value());
+      }
       if (pool.state(copy->slot) != copy->state) {
         return told("slot and copy are in different states", "slot", copy->slot.value());
       }
@@ -214,6 +291,7 @@ class Checker final {
 
   const ControllerState& state_;
   std::vector<std::int32_t> references_;  // [block id], counted from the tables
+  std::vector<std::int32_t> children_;    // [block id], counted from the parents
 };
 
 }  // namespace

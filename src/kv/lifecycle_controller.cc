@@ -15,8 +15,18 @@ void add_page(ControllerState& state, base::SequenceId sequence, base::BlockId b
   SequenceTable& table = state.table(sequence);
   commit.deltas.push_back({.sequence = sequence,
                            .page = static_cast<std::int32_t>(table.blocks.size()),
-                           .slot = state.block(block).copy(Tier::kResident)->slot});
+                           .location = *state.block(block).location()});
   table.blocks.push_back(block);
+}
+
+// Everybody who holds the block reads it where it is best read now.
+void tell_holders(const ControllerState& state, base::BlockId id, KvCommit& commit) {
+  const Block& block = state.block(id);
+  if (block.references == 0) return;
+  for (const base::SequenceId sequence : state.holders(id)) {
+    commit.deltas.push_back(
+        {.sequence = sequence, .page = block.depth, .location = *block.location()});
+  }
 }
 
 void admit(ControllerState& state, const KvPlan::Admission& admission, KvCommit& commit) {
@@ -24,9 +34,11 @@ void admit(ControllerState& state, const KvPlan::Admission& admission, KvCommit&
   HS_CHECK(fresh);
   position->second.root = admission.root;
   position->second.written = admission.match.tokens;
+  position->second.reserved = admission.reserved_pages;
   for (const base::BlockId block : admission.match.blocks) {
     state.reference(block);
     add_page(state, admission.sequence, block, commit);
+    ++state.totals.hit_pages[index_of(state.block(block).location()->tier)];
   }
   state.totals.lookup_tokens += admission.match.prompt_tokens;
   state.totals.hit_tokens += admission.match.tokens;
@@ -56,7 +68,7 @@ void replace_page(ControllerState& state, base::SequenceId sequence, std::size_t
   table.blocks[page] = shared;
   commit.deltas.push_back({.sequence = sequence,
                            .page = static_cast<std::int32_t>(page),
-                           .slot = state.block(shared).copy(Tier::kResident)->slot});
+                           .location = *state.block(shared).location()});
   ++state.totals.deduplicated_blocks;
 }
 
@@ -69,7 +81,7 @@ void publish_page(ControllerState& state, base::SequenceId sequence, std::size_t
   const base::BlockId parent = page == 0 ? base::BlockId() : table.blocks[page - 1];
   if (parent.valid() && !state.block(parent).indexed) return;
 
-  Block& block = state.block(id);
+  const Block& block = state.block(id);
   const BlockKey& before = parent.valid() ? state.block(parent).key : table.root;
   const BlockContent content = {.key = child_key(before, block.tokens),
                                 .root = table.root,
@@ -78,11 +90,31 @@ void publish_page(ControllerState& state, base::SequenceId sequence, std::size_t
   const base::BlockId shared = state.index.find(content, state.blocks);
   if (shared.valid()) return replace_page(state, sequence, page, shared, commit);
   // On a collision of keys the page and all behind it stay private.
-  if (!state.index.insert(content.key, id)) return;
-  block.key = content.key;
-  block.root = content.root;
-  block.parent = parent;
-  block.indexed = true;
+  (void)state.index_block(id, content);
+}
+
+void start_moves(ControllerState& state, const std::vector<KvPlan::Move>& moves,
+                 TransferPlan& plan) {
+  for (const KvPlan::Move& move : moves) {
+    (move.reason == MoveReason::kRestore ? plan.restores : plan.demotions)
+        .push_back(state.start_move(move.block, move.from, move.to, move.reason));
+  }
+}
+
+// The copy at `location` is bad. Nobody reads it.
+void lose_copy(ControllerState& state, const Location& location, KvCommit& commit) {
+  const base::BlockId id = state.pool(location.tier).owner(location.slot);
+  if (!id.valid()) return;
+  const Block& block = state.block(id);
+  const bool only = std::ranges::none_of(
+      kAllTiers, [&](Tier tier) { return tier != location.tier && block.whole_in(tier); });
+  ++state.totals.lost_pages;
+  if (only) {
+    HS_CHECK(block.references == 0);
+    if (block.indexed) state.forget(id, commit.freed);
+  } else if (!block.moving.valid()) {
+    state.drop_copy(id, location.tier, commit.freed);
+  }
 }
 
 }  // namespace
@@ -123,8 +155,13 @@ KvCommit LifecycleController::commit(const KvPlan& plan) {
     drop_table(*state_, sequence, commit.freed);
   }
   for (const base::BlockId block : plan.evictions) state_->evict(block, commit.freed);
+  for (const base::BlockId block : plan.drops) {
+    state_->drop_copy(block, Tier::kResident, commit.freed);
+    tell_holders(*state_, block, commit);
+  }
   for (const KvPlan::Admission& admission : plan.admissions) admit(*state_, admission, commit);
   for (const KvPlan::Growth& growth : plan.growths) grow(*state_, growth, commit);
+  start_moves(*state_, plan.moves, commit.transfers);
   return commit;
 }
 
@@ -162,43 +199,81 @@ KvCommit LifecycleController::release(base::SequenceId sequence) {
   return commit;
 }
 
-void LifecycleController::apply(const TransferDone& /*done*/) {
-  // With one tier no plan holds a transfer, so whatever arrives is a stray.
-  ++state_->totals.stray_completions;
+KvCommit LifecycleController::apply(const TransferDone& done) {
+  KvCommit commit;
+  const auto found = state_->in_flight.find(done.id);
+  if (found == state_->in_flight.end()) {
+    ++state_->totals.stray_completions;
+    return commit;
+  }
+  ++state_->epoch;
+  const TransferOp op = found->second;
+  state_->end_move(op.id, done.status.ok(), commit.freed);
+  const bool alive = state_->pool(op.from.tier).owner(op.from.slot) == op.block;
+  if (alive && done.status.ok() && op.to.tier < op.from.tier) {
+    tell_holders(*state_, op.block, commit);
+  }
+  if (alive && absl::IsDataLoss(done.status)) commit.lost = op.from;
+  return commit;
+}
+
+std::vector<base::SequenceId> LifecycleController::readers(const Location& location) const {
+  const base::BlockId id = state_->pool(location.tier).owner(location.slot);
+  if (!id.valid() || state_->block(id).location() != location) return {};
+  return state_->holders(id);
+}
+
+KvCommit LifecycleController::lose(const Location& location) {
+  ++state_->epoch;
+  KvCommit commit;
+  lose_copy(*state_, location, commit);
+  return commit;
 }
 
 std::int64_t LifecycleController::written_tokens(base::SequenceId sequence) const {
   return std::as_const(*state_).table(sequence).written;
 }
 
-std::vector<base::SlotId> LifecycleController::slots(base::SequenceId sequence) const {
+std::vector<Location> LifecycleController::locations(base::SequenceId sequence) const {
   const SequenceTable& table = std::as_const(*state_).table(sequence);
-  std::vector<base::SlotId> slots;
-  slots.reserve(table.blocks.size());
+  std::vector<Location> locations;
+  locations.reserve(table.blocks.size());
   for (const base::BlockId block : table.blocks) {
-    slots.push_back(state_->block(block).copy(Tier::kResident)->slot);
+    locations.push_back(*state_->block(block).location());
   }
-  return slots;
+  return locations;
 }
 
 bool LifecycleController::has(base::SequenceId sequence) const {
   return state_->tables.contains(sequence);
 }
 
+bool LifecycleController::transfers_in_flight() const { return !state_->in_flight.empty(); }
+
 KvStats LifecycleController::stats() const {
-  const SlotPool& resident = state_->pool(Tier::kResident);
   KvStats stats;
-  stats.free = resident.free();
-  stats.filling = resident.count(CopyState::kFilling);
-  stats.ready = resident.count(CopyState::kReady);
-  stats.draining = resident.count(CopyState::kDraining);
+  for (const Tier tier : kAllTiers) {
+    const SlotPool& pool = state_->pool(tier);
+    stats.tiers[index_of(tier)] = {.capacity = pool.capacity(),
+                                   .free = pool.free(),
+                                   .filling = pool.count(CopyState::kFilling),
+                                   .ready = pool.count(CopyState::kReady),
+                                   .draining = pool.count(CopyState::kDraining)};
+  }
+  const KvTotals& totals = state_->totals;
   stats.cached = static_cast<std::int32_t>(state_->cached.size());
-  stats.referenced = stats.filling + stats.ready - stats.cached;
-  stats.lookup_tokens = state_->totals.lookup_tokens;
-  stats.hit_tokens = state_->totals.hit_tokens;
-  stats.dropped_blocks = state_->totals.dropped_blocks;
-  stats.deduplicated_blocks = state_->totals.deduplicated_blocks;
-  stats.stray_completions = state_->totals.stray_completions;
+  stats.referenced =
+      static_cast<std::int32_t>(state_->blocks.size() - state_->free_blocks.size()) - stats.cached;
+  stats.in_flight = static_cast<std::int32_t>(state_->in_flight.size());
+  stats.lookup_tokens = totals.lookup_tokens;
+  stats.hit_tokens = totals.hit_tokens;
+  stats.hit_pages = totals.hit_pages;
+  stats.dropped_blocks = totals.dropped_blocks;
+  stats.deduplicated_blocks = totals.deduplicated_blocks;
+  stats.stray_completions = totals.stray_completions;
+  stats.failed_transfers = totals.failed_transfers;
+  stats.lost_pages = totals.lost_pages;
+  stats.moved = totals.moved;
   return stats;
 }
 

@@ -2,6 +2,7 @@
 // for the contract on one page.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -17,13 +18,28 @@ namespace hisparse::kv {
 
 enum class PrefixCaching { kOn, kOff };
 
+// kOnPressure: a page is copied down when its slot is (soon) wanted. kEager: as soon as it is full.
+enum class Mirroring { kOnPressure, kEager };
+
+enum class HostReads { kInPlace, kCopied };
+
 struct ControllerConfig {
   std::int32_t page_tokens = 64;
   std::int32_t resident_slots = 0;  // pages in the slab of each rank
+  std::int32_t host_slots = 0;      // pages in the host pool
+  std::int32_t disk_slots = 0;      // pages in the disk pool
+  std::int32_t max_transfers = 16;  // in flight at a time
   PrefixCaching prefix_caching = PrefixCaching::kOn;
+  Mirroring mirroring = Mirroring::kOnPressure;
+
+  // kInPlace: the device reads host pages where they lie (the CPU), so only disk pages come back.
+  HostReads host_reads = HostReads::kInPlace;
+
+  bool tiered() const { return host_slots > 0 || disk_slots > 0; }
 };
 
-// The longest prefix of a prompt that is held in full, indexed blocks. A value; valid until the
+// The longest prefix of a prompt that is held in full, indexed blocks, wherever these lie. A value;
+// valid until the
 // next change of the controller (admit() checks that: an old block id may hold other content).
 struct PrefixMatch {
   std::vector<base::BlockId> blocks;
@@ -32,12 +48,12 @@ struct PrefixMatch {
   std::uint64_t epoch = 0;         // of the controller that answered
 };
 
-// "Page `page` of this sequence is now in `slot`": one entry of the block table that lives on the
-// device.
+// "Page `page` of this sequence is now read at `location`": one entry of the block table that lives
+// on the device.
 struct TableDelta {
   base::SequenceId sequence;
   std::int32_t page = 0;
-  base::SlotId slot;
+  Location location;
   bool operator==(const TableDelta&) const = default;
 };
 
@@ -47,40 +63,72 @@ struct KvPlan {
     base::SequenceId sequence;
     BlockKey root;
     PrefixMatch match;
+    std::int64_t reserved_pages = 0;
   };
   struct Growth {
     base::SequenceId sequence;
     std::int32_t new_pages = 0;
   };
-  std::vector<base::SequenceId> releases;  // in order: releases, evictions, admissions, growths
-  std::vector<base::BlockId> evictions;
+  // A copy to be made of a block.
+  struct Move {
+    base::BlockId block;
+    Tier from = Tier::kResident;
+    Tier to = Tier::kResident;
+    MoveReason reason = MoveReason::kSpill;
+  };
+  std::vector<base::SequenceId> releases;  // in this order ...
+  std::vector<base::BlockId> evictions;    // whole blocks
+  std::vector<base::BlockId> drops;        // resident copies of blocks that have a lower one
   std::vector<Admission> admissions;
   std::vector<Growth> growths;
+  std::vector<Move> moves;
   std::uint64_t epoch = 0;  // of the controller that it was made for
+
+  bool empty() const {
+    return releases.empty() && evictions.empty() && drops.empty() && admissions.empty() &&
+           growths.empty() && moves.empty();
+  }
 };
 
 // What commit() changed.
 struct KvCommit {
   std::vector<TableDelta> deltas;
-  std::vector<base::SlotId>
-      freed;  // slots that left a block, in order (they may be in `deltas` again)
+  // Resident slots that left a block, in order (they may be in `deltas` again).
+  std::vector<base::SlotId> freed;
   TransferPlan transfers;
+  // A transfer found that this copy is bad: its readers() must be released, then it must be lost.
+  std::optional<Location> lost;
 };
 
-struct KvStats {
-  // Slots of the resident tier by state; they sum up to the capacity.
+// Slots of a tier by state; they sum up to its capacity.
+struct TierStats {
+  std::int32_t capacity = 0;
   std::int32_t free = 0;
-  std::int32_t filling = 0;     // being written by a sequence, not yet full
-  std::int32_t ready = 0;       // full
-  std::int32_t draining = 0;    // held by a transfer
-  std::int32_t referenced = 0;  // of filling + ready: used by at least one sequence
-  std::int32_t cached = 0;      // of ready: indexed and used by none: can be dropped at once
+  std::int32_t filling = 0;   // being written by a sequence or a transfer
+  std::int32_t ready = 0;     // all rows are there
+  std::int32_t draining = 0;  // the same, and a transfer reads them
+};
+
+// Pages copied, [from][to].
+using MoveCounts = std::array<std::array<std::int64_t, kTiers>, kTiers>;
+
+struct KvStats {
+  std::array<TierStats, kTiers> tiers;
+  std::int32_t referenced = 0;  // blocks used by at least one sequence
+  std::int32_t cached = 0;      // blocks that are indexed and used by none
+  std::int32_t in_flight = 0;   // transfers
   // Totals since the start.
-  std::int64_t lookup_tokens = 0;   // PrefixMatch::prompt_tokens of admitted sequences
-  std::int64_t hit_tokens = 0;      // of them found in the index
-  std::int64_t dropped_blocks = 0;  // cached blocks given up for room
+  std::int64_t lookup_tokens = 0;                // PrefixMatch::prompt_tokens of admitted sequences
+  std::int64_t hit_tokens = 0;                   // of them found in the index
+  std::array<std::int64_t, kTiers> hit_pages{};  // by where they lay
+  std::int64_t dropped_blocks = 0;               // cached blocks given up for room
   std::int64_t deduplicated_blocks = 0;
   std::int64_t stray_completions = 0;  // TransferDone for a transfer that is not in flight
+  std::int64_t failed_transfers = 0;
+  std::int64_t lost_pages = 0;  // whose rows were found to be other than what was written
+  MoveCounts moved{};
+
+  const TierStats& tier(Tier tier) const { return tiers[index_of(tier)]; }
 };
 
 class PlanBuilder;
@@ -119,13 +167,21 @@ class LifecycleController {
   // when no step that touches the sequence is in flight. Returns the freed slots.
   KvCommit release(base::SequenceId sequence);
 
-  // Takes a mover's message. A completion of a transfer that is not in flight is counted and
-  // ignored.
-  void apply(const TransferDone& done);
+  // Takes a mover's message; only when no step is in flight. A completion of a transfer that is not
+  // in flight is counted and ignored.
+  KvCommit apply(const TransferDone& done);
+
+  // The sequences that read this slot. When it turns out to be bad, release them, then lose() it.
+  std::vector<base::SequenceId> readers(const Location& location) const;
+  // What this slot holds is not what was written there: its copy goes, and where it was the only
+  // one the page and all behind it leave the index. No sequence holds it (checked).
+  KvCommit lose(const Location& location);
 
   std::int64_t written_tokens(base::SequenceId sequence) const;
-  std::vector<base::SlotId> slots(base::SequenceId sequence) const;  // its block table
+  // Where each page of its block table is read.
+  std::vector<Location> locations(base::SequenceId sequence) const;
   bool has(base::SequenceId sequence) const;
+  bool transfers_in_flight() const;
 
   KvStats stats() const;
 
@@ -138,26 +194,38 @@ class LifecycleController {
   std::unique_ptr<State> state_;
 };
 
+// What PlanBuilder::extend says. kLater: pages are being copied down, or can be, and give room
+// then. kNever: not unless somebody gives pages up.
+enum class Grant : std::uint8_t { kNow, kLater, kNever };
+
 // Collects what one step wants while keeping count of what that leaves, without touching the
-// controller. Engine thread; must not outlive the controller; void after any change of it. Each
-// call that answers false has changed nothing.
+// controller. Engine thread; must not outlive the controller; void after any change of it.
+//
+// Room is counted twice. *Reserved* room is logical: pages over all tiers, promised at admission so
+// that a prompt, once begun, can be finished. *Resident* room is physical: a page is written in the
+// resident tier, so growing needs a slot there now.
 class PlanBuilder {
  public:
   ~PlanBuilder();
   PlanBuilder(PlanBuilder&&) noexcept;
   PlanBuilder& operator=(PlanBuilder&&) noexcept;
 
-  // Pages that could be taken now: free ones and cached ones that no sequence of the plan uses.
-  std::int32_t available_pages() const;
-  // Pages that `tokens` tokens take beyond those that the sequence holds (in the controller or in
-  // this plan); for an unknown sequence all of them.
-  std::int32_t pages_missing(base::SequenceId sequence, std::int64_t tokens) const;
+  // Pages over all tiers that no sequence of the plan uses or has reserved.
+  std::int64_t available_pages() const;
+  // Pages that `tokens` tokens take beyond those that the sequence holds or has reserved (in the
+  // controller or in this plan); for an unknown sequence all of them.
+  std::int64_t pages_missing(base::SequenceId sequence, std::int64_t tokens) const;
 
-  // Starts a sequence on a match and gives it pages for `tokens` tokens in all.
+  // Starts a sequence on a match and reserves room for `tokens` tokens in all. False: nothing has
+  // changed.
   [[nodiscard]] bool admit(base::SequenceId sequence, const BlockKey& root,
                            const PrefixMatch& match, std::int64_t tokens);
-  // Gives a known or just admitted sequence pages for `tokens` tokens in all.
-  [[nodiscard]] bool extend(base::SequenceId sequence, std::int64_t tokens);
+  // Gives a known or just admitted sequence resident pages for `tokens` tokens in all, within what
+  // it has reserved or else from the available pages. Other than kNow: nothing has changed, but
+  // finish() will make room.
+  [[nodiscard]] Grant extend(base::SequenceId sequence, std::int64_t tokens);
+  // The most tokens up to `tokens` for which extend() would say kNow.
+  std::int64_t tokens_with_room(base::SequenceId sequence, std::int64_t tokens) const;
   // Takes everything from a sequence that the controller knows and this plan has not extended
   // (preemption).
   void release(base::SequenceId sequence);

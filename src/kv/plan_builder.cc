@@ -8,23 +8,19 @@
 #include "base/check.h"
 #include "kv/controller_state.h"
 #include "kv/lifecycle_controller.h"
+#include "kv/move_planner.h"
+#include "kv/reclaim.h"
 
 namespace hisparse::kv {
 
-// An overlay over the controller's state: what commit() of the plan so far would change. The
-// numbers always hold available = free + unreferenced in the overlay - claimed, and are never
-// negative.
+// An overlay over the controller's state: what commit() of the plan so far would change.
 struct PlanBuilder::State {
-  explicit State(const ControllerState& base)
-      : controller(base),
-        available(base.pool(Tier::kResident).free() +
-                  static_cast<std::int64_t>(base.cached.size())) {
-    plan.epoch = base.epoch;
-  }
+  explicit State(const ControllerState& base);
 
   // What admit() or extend() gave a sequence.
   struct Holding {
     std::int64_t pages = 0;             // in all, with those it has in the controller
+    std::int64_t reserved = 0;          // pages in all that it may have
     std::optional<std::size_t> growth;  // its entry in plan.growths
   };
 
@@ -32,47 +28,54 @@ struct PlanBuilder::State {
     if (holdings.contains(sequence)) return true;
     return controller.tables.contains(sequence) && !released.contains(sequence);
   }
-
-  std::int64_t pages_held(base::SequenceId sequence) const {
-    const auto held = holdings.find(sequence);
-    if (held != holdings.end()) return held->second.pages;
-    if (!known(sequence)) return 0;
-    return static_cast<std::int64_t>(controller.table(sequence).blocks.size());
-  }
-
+  Holding holding(base::SequenceId sequence) const;
   std::int32_t references(base::BlockId block) const {
     const auto delta = reference_deltas.find(block);
     return controller.block(block).references +
            (delta == reference_deltas.end() ? 0 : delta->second);
   }
 
-  // Also with no pages: the sequence counts as part of the plan from then on.
-  void claim(base::SequenceId sequence, std::int64_t pages) {
-    const std::int64_t before = pages_held(sequence);
-    Holding& holding = holdings[sequence];
-    holding.pages = before + pages;
-    if (pages == 0) return;
-    available -= pages;
-    claimed += pages;
-    if (!holding.growth) {
-      holding.growth = plan.growths.size();
-      plan.growths.push_back({.sequence = sequence, .new_pages = 0});
-    }
-    plan.growths[*holding.growth].new_pages += static_cast<std::int32_t>(pages);
-  }
-
   void check_match(const PrefixMatch& match, const BlockKey& root) const;
-  std::vector<base::BlockId> choose_evictions() const;
+  void claim(base::SequenceId sequence, std::int64_t pages);
+  void take_from(base::BlockId block);
+  std::vector<base::BlockId> newly_cached() const;
+  const Reclaimable& reclaimable() const;
+
+  // Slots of the resident tier that the plan may still take.
+  std::int64_t free_slots() const { return controller.pool(Tier::kResident).free() + freed; }
+  std::int64_t slots_left() const;
+  bool claims_hold() const;
+  bool room_can_be_made() const;
+  void choose_victims();
 
   const ControllerState& controller;
   std::unordered_map<base::BlockId, std::int32_t> reference_deltas;
   std::unordered_map<base::SequenceId, Holding> holdings;
   std::unordered_set<base::SequenceId> released;
-  std::int64_t available;    // pages
-  std::int64_t claimed = 0;  // pages
-  std::int64_t freed = 0;    // pages of releases that are in no index
+  std::int64_t available;    // pages over all tiers
+  std::int64_t claimed = 0;  // resident slots
+  std::int64_t freed = 0;    // resident slots of released pages that are in no index
+  std::int64_t wanted = 0;   // resident slots that were missing when somebody was put off, at most
+  mutable std::optional<Reclaimable> found;  // empty: the overlay has changed since
   KvPlan plan;
 };
+
+PlanBuilder::State::State(const ControllerState& base) : controller(base) {
+  plan.epoch = base.epoch;
+  available = base.usable_slots() -
+              static_cast<std::int64_t>(base.blocks.size() - base.free_blocks.size()) +
+              static_cast<std::int64_t>(base.cached.size());
+  for (const auto& [sequence, table] : base.tables) available -= table.pages_to_come();
+}
+
+PlanBuilder::State::Holding PlanBuilder::State::holding(base::SequenceId sequence) const {
+  const auto held = holdings.find(sequence);
+  if (held != holdings.end()) return held->second;
+  if (!known(sequence)) return {};
+  const SequenceTable& table = controller.table(sequence);
+  const auto pages = static_cast<std::int64_t>(table.blocks.size());
+  return {.pages = pages, .reserved = pages + table.pages_to_come(), .growth = std::nullopt};
+}
 
 // A match from before a change could name blocks that hold another prompt's rows by now.
 void PlanBuilder::State::check_match(const PrefixMatch& match, const BlockKey& root) const {
@@ -91,18 +94,34 @@ void PlanBuilder::State::check_match(const PrefixMatch& match, const BlockKey& r
   }
 }
 
-// As many as the free slots fall short, in the order that the cached set will have after the plan's
-// releases: what was cached before is older than what they add.
-std::vector<base::BlockId> PlanBuilder::State::choose_evictions() const {
-  const std::int64_t needed = claimed - controller.pool(Tier::kResident).free() - freed;
-  std::vector<base::BlockId> evictions;
-  const auto short_of = [&] { return static_cast<std::int64_t>(evictions.size()) < needed; };
-  for (auto rank = controller.cached.begin(); short_of() && rank != controller.cached.end();
-       ++rank) {
-    if (references(rank->block) == 0) evictions.push_back(rank->block);
+// Also with no pages: the sequence counts as part of the plan from then on.
+void PlanBuilder::State::claim(base::SequenceId sequence, std::int64_t pages) {
+  Holding& held = holdings.try_emplace(sequence, holding(sequence)).first->second;
+  const std::int64_t beyond = std::max<std::int64_t>(0, held.pages + pages - held.reserved);
+  held.pages += pages;
+  held.reserved += beyond;
+  available -= beyond;
+  claimed += pages;
+  if (pages == 0) return;
+  if (!held.growth) {
+    held.growth = plan.growths.size();
+    plan.growths.push_back({.sequence = sequence, .new_pages = 0});
   }
-  if (!short_of()) return evictions;
+  plan.growths[*held.growth].new_pages += static_cast<std::int32_t>(pages);
+}
 
+// One reference of a released sequence.
+void PlanBuilder::State::take_from(base::BlockId id) {
+  --reference_deltas[id];
+  if (references(id) > 0) return;
+  ++available;
+  const Block& block = controller.block(id);
+  // A transfer holds its slots until it is over.
+  if (!block.indexed && !block.moving.valid() && block.copy(Tier::kResident)) ++freed;
+}
+
+// Blocks that the plan's releases leave without references, in the order in which they go.
+std::vector<base::BlockId> PlanBuilder::State::newly_cached() const {
   std::vector<EvictionRank> added;
   for (const auto& [id, delta] : reference_deltas) {
     const Block& block = controller.block(id);
@@ -110,11 +129,55 @@ std::vector<base::BlockId> PlanBuilder::State::choose_evictions() const {
     added.push_back({.stamp = controller.epoch + 1, .depth = block.depth, .block = id});
   }
   std::ranges::sort(added, [](const auto& a, const auto& b) { return a < b; });
-  for (auto rank = added.begin(); short_of() && rank != added.end(); ++rank) {
-    evictions.push_back(rank->block);
+  std::vector<base::BlockId> blocks;
+  for (const EvictionRank& rank : added) blocks.push_back(rank.block);
+  return blocks;
+}
+
+// Looked for only when the free slots do not do.
+const Reclaimable& PlanBuilder::State::reclaimable() const {
+  if (!found) {
+    found = find_reclaimable(
+        controller, [this](base::BlockId id) { return references(id); }, newly_cached());
   }
-  HS_CHECK(!short_of());
-  return evictions;
+  return *found;
+}
+
+std::int64_t PlanBuilder::State::slots_left() const {
+  const Reclaimable& candidates = reclaimable();
+  const std::size_t given_up = candidates.lower_room() == 0 ? candidates.cached_resident.size() : 0;
+  return free_slots() + static_cast<std::int64_t>(candidates.clean.size() + given_up) - claimed;
+}
+
+// Slots can be found for what was claimed.
+bool PlanBuilder::State::claims_hold() const {
+  if (claimed <= free_slots()) return true;
+  const Reclaimable& candidates = reclaimable();
+  return claimed - free_slots() <=
+         static_cast<std::int64_t>(candidates.clean.size() + candidates.cached_resident.size());
+}
+
+bool PlanBuilder::State::room_can_be_made() const {
+  const Reclaimable& candidates = reclaimable();
+  return !controller.in_flight.empty() ||
+         (!candidates.dirty.empty() && candidates.lower_room() > 0);
+}
+
+// What goes for the slots that were claimed, and what is copied for those that were wanted.
+void PlanBuilder::State::choose_victims() {
+  const std::int64_t short_of = claimed - free_slots();
+  MovePlanner planner(controller, plan, std::max<std::int64_t>(0, -short_of));
+  if (short_of > 0) {
+    const Reclaimable& candidates = reclaimable();
+    const auto drops =
+        std::min<std::int64_t>(short_of, static_cast<std::int64_t>(candidates.clean.size()));
+    plan.drops.assign(candidates.clean.begin(), candidates.clean.begin() + drops);
+    HS_CHECK(claims_hold());
+    plan.evictions.assign(candidates.cached_resident.begin(),
+                          candidates.cached_resident.begin() + (short_of - drops));
+  }
+  if (planner.wants_to_copy_down(wanted)) planner.copy_down(reclaimable(), wanted);
+  planner.bring_back();
 }
 
 PlanBuilder LifecycleController::plan() const {
@@ -126,63 +189,89 @@ PlanBuilder::~PlanBuilder() = default;
 PlanBuilder::PlanBuilder(PlanBuilder&&) noexcept = default;
 PlanBuilder& PlanBuilder::operator=(PlanBuilder&&) noexcept = default;
 
-std::int32_t PlanBuilder::available_pages() const {
-  return static_cast<std::int32_t>(state_->available);
-}
+std::int64_t PlanBuilder::available_pages() const { return state_->available; }
 
-std::int32_t PlanBuilder::pages_missing(base::SequenceId sequence, std::int64_t tokens) const {
-  const std::int64_t missing = state_->controller.pages_for(tokens) - state_->pages_held(sequence);
-  return static_cast<std::int32_t>(
-      std::clamp<std::int64_t>(missing, 0, std::numeric_limits<std::int32_t>::max()));
+std::int64_t PlanBuilder::pages_missing(base::SequenceId sequence, std::int64_t tokens) const {
+  const State::Holding held = state_->holding(sequence);
+  return std::max<std::int64_t>(
+      0, state_->controller.pages_for(tokens) - std::max(held.pages, held.reserved));
 }
 
 bool PlanBuilder::admit(base::SequenceId sequence, const BlockKey& root, const PrefixMatch& match,
                         std::int64_t tokens) {
-  HS_CHECK(state_->plan.epoch == state_->controller.epoch);
-  HS_CHECK(!state_->known(sequence));
-  state_->check_match(match, root);
+  State& state = *state_;
+  HS_CHECK(state.plan.epoch == state.controller.epoch);
+  HS_CHECK(!state.known(sequence));
+  state.check_match(match, root);
   const auto matched = static_cast<std::int64_t>(match.blocks.size());
-  const std::int64_t pages =
-      std::max<std::int64_t>(state_->controller.pages_for(tokens) - matched, 0);
+  const std::int64_t reserved = std::max(state.controller.pages_for(tokens), matched);
   // A cached block that the sequence uses can no longer make room for others.
   const auto pinned = std::ranges::count_if(
-      match.blocks, [&](base::BlockId block) { return state_->references(block) == 0; });
-  if (pages > state_->available - pinned) return false;
+      match.blocks, [&](base::BlockId block) { return state.references(block) == 0; });
+  if (reserved - matched + pinned > state.available) return false;
 
-  for (const base::BlockId block : match.blocks) ++state_->reference_deltas[block];
-  state_->available -= pinned;
-  state_->holdings[sequence].pages = matched;
-  state_->plan.admissions.push_back({.sequence = sequence, .root = root, .match = match});
-  state_->claim(sequence, pages);
+  for (const base::BlockId block : match.blocks) ++state.reference_deltas[block];
+  state.found.reset();
+  if (!state.claims_hold()) {
+    // What the plan has given out already counted on giving up these pages.
+    for (const base::BlockId block : match.blocks) --state.reference_deltas[block];
+    state.found.reset();
+    return false;
+  }
+  state.available -= reserved - matched + pinned;
+  state.holdings[sequence] = {.pages = matched, .reserved = reserved, .growth = std::nullopt};
+  state.plan.admissions.push_back(
+      {.sequence = sequence, .root = root, .match = match, .reserved_pages = reserved});
   return true;
 }
 
-bool PlanBuilder::extend(base::SequenceId sequence, std::int64_t tokens) {
-  HS_CHECK(state_->plan.epoch == state_->controller.epoch);
-  HS_CHECK(state_->known(sequence));
-  const std::int64_t pages = std::max<std::int64_t>(
-      state_->controller.pages_for(tokens) - state_->pages_held(sequence), 0);
-  if (pages > state_->available) return false;
-  state_->claim(sequence, pages);
-  return true;
+Grant PlanBuilder::extend(base::SequenceId sequence, std::int64_t tokens) {
+  State& state = *state_;
+  HS_CHECK(state.plan.epoch == state.controller.epoch);
+  HS_CHECK(state.known(sequence));
+  const State::Holding held = state.holding(sequence);
+  const std::int64_t pages =
+      std::max<std::int64_t>(0, state.controller.pages_for(tokens) - held.pages);
+  const std::int64_t beyond = std::max<std::int64_t>(0, held.pages + pages - held.reserved);
+  if (beyond > 0 && beyond > state.available) return Grant::kNever;
+  if (pages > 0 && pages > state.free_slots() - state.claimed && pages > state.slots_left()) {
+    if (!state.room_can_be_made()) return Grant::kNever;
+    state.wanted = std::max(state.wanted, pages - state.slots_left());
+    return Grant::kLater;
+  }
+  state.claim(sequence, pages);
+  return Grant::kNow;
+}
+
+std::int64_t PlanBuilder::tokens_with_room(base::SequenceId sequence, std::int64_t tokens) const {
+  const State& state = *state_;
+  const State::Holding held = state.holding(sequence);
+  const std::int64_t wanted =
+      std::max<std::int64_t>(0, state.controller.pages_for(tokens) - held.pages);
+  // Less than nothing is available when a tier has been closed.
+  const std::int64_t logical = std::max<std::int64_t>(0, held.reserved - held.pages) +
+                               std::max<std::int64_t>(0, state.available);
+  std::int64_t pages = std::min(wanted, logical);
+  if (pages > 0 && pages > state.free_slots() - state.claimed) {
+    pages = std::clamp<std::int64_t>(state.slots_left(), 0, pages);
+  }
+  return std::min(tokens, (held.pages + pages) * state.controller.config.page_tokens);
 }
 
 void PlanBuilder::release(base::SequenceId sequence) {
-  HS_CHECK(state_->plan.epoch == state_->controller.epoch);
-  HS_CHECK(!state_->holdings.contains(sequence));
-  const SequenceTable& table = state_->controller.table(sequence);
-  HS_CHECK(state_->released.insert(sequence).second);
-  for (const base::BlockId block : table.blocks) {
-    --state_->reference_deltas[block];
-    if (state_->references(block) > 0) continue;
-    ++state_->available;
-    if (!state_->controller.block(block).indexed) ++state_->freed;
-  }
-  state_->plan.releases.push_back(sequence);
+  State& state = *state_;
+  HS_CHECK(state.plan.epoch == state.controller.epoch);
+  HS_CHECK(!state.holdings.contains(sequence));
+  const SequenceTable& table = state.controller.table(sequence);
+  HS_CHECK(state.released.insert(sequence).second);
+  for (const base::BlockId block : table.blocks) state.take_from(block);
+  state.found.reset();
+  state.available += table.pages_to_come();
+  state.plan.releases.push_back(sequence);
 }
 
 KvPlan PlanBuilder::finish() && {
-  state_->plan.evictions = state_->choose_evictions();
+  state_->choose_victims();
   return std::move(state_->plan);
 }
 

@@ -7,17 +7,19 @@ namespace hisparse::kv {
 SlotPool::SlotPool(std::int32_t capacity) {
   HS_CHECK(capacity >= 0);
   states_.resize(static_cast<std::size_t>(capacity));
+  owners_.resize(states_.size());
   free_slots_.reserve(states_.size());
   for (std::int32_t slot = capacity - 1; slot >= 0; --slot) {
     free_slots_.push_back(base::SlotId(slot));
   }
 }
 
-base::SlotId SlotPool::take() {
+base::SlotId SlotPool::take(base::BlockId owner) {
   HS_CHECK(!free_slots_.empty());
   const base::SlotId slot = free_slots_.back();
   free_slots_.pop_back();
   at(slot) = CopyState::kFilling;
+  owners_[static_cast<std::size_t>(slot.value())] = owner;
   ++count_of(CopyState::kFilling);
   return slot;
 }
@@ -35,12 +37,18 @@ void SlotPool::give_back(base::SlotId slot) {
   HS_CHECK(current.has_value());
   --count_of(*current);
   current.reset();
+  owners_[static_cast<std::size_t>(slot.value())] = base::BlockId();
   free_slots_.push_back(slot);
 }
 
 std::optional<CopyState> SlotPool::state(base::SlotId slot) const {
   HS_CHECK(slot.value() >= 0 && slot.value() < capacity());
   return states_[static_cast<std::size_t>(slot.value())];
+}
+
+base::BlockId SlotPool::owner(base::SlotId slot) const {
+  HS_CHECK(slot.value() >= 0 && slot.value() < capacity());
+  return owners_[static_cast<std::size_t>(slot.value())];
 }
 
 std::optional<CopyState>& SlotPool::at(base::SlotId slot) {

@@ -19,8 +19,8 @@ class SlotPool final {
  public:
   explicit SlotPool(std::int32_t capacity);
 
-  // A free slot, now filling. There must be one (checked).
-  base::SlotId take();
+  // A free slot, now filling, for a copy of `owner`. There must be one (checked).
+  base::SlotId take(base::BlockId owner);
   void set_state(base::SlotId slot, CopyState state);  // of a slot in use (checked)
   void give_back(base::SlotId slot);                   // of a slot in use (checked)
 
@@ -29,6 +29,8 @@ class SlotPool final {
   std::int32_t count(CopyState state) const { return counts_[static_cast<std::size_t>(state)]; }
   // Nothing for a free slot.
   std::optional<CopyState> state(base::SlotId slot) const;
+  // Not valid for a free slot.
+  base::BlockId owner(base::SlotId slot) const;
   std::span<const base::SlotId> free_slots() const { return free_slots_; }
 
  private:
@@ -36,6 +38,7 @@ class SlotPool final {
   std::optional<CopyState>& at(base::SlotId slot);
 
   std::vector<std::optional<CopyState>> states_;  // [slot]
+  std::vector<base::BlockId> owners_;             // [slot]
   std::vector<base::SlotId> free_slots_;          // taken from the back
   std::array<std::int32_t, kCopyStates> counts_{};
 };

@@ -2,6 +2,7 @@
 // back.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -11,35 +12,68 @@
 
 namespace hisparse::kv {
 
-// Where a copy of a block lies, fast to slow. Lower tiers join as further values; a tier is data,
-// never a subclass.
-enum class Tier : std::uint8_t { kResident };
-inline constexpr std::size_t kTiers = 1;
+// Where a copy of a block lies, fast to slow. A tier is data, never a subclass.
+enum class Tier : std::uint8_t { kResident, kHost, kDisk };
+inline constexpr std::size_t kTiers = 3;
+inline constexpr Tier kAllTiers[kTiers] = {Tier::kResident, Tier::kHost, Tier::kDisk};
+
+constexpr std::size_t index_of(Tier tier) { return static_cast<std::size_t>(tier); }
 
 constexpr std::string_view name_of(Tier tier) {
   switch (tier) {
     case Tier::kResident:
       return "resident";
+    case Tier::kHost:
+      return "host";
+    case Tier::kDisk:
+      return "disk";
   }
   return "unknown";
 }
 
-// One page to copy. Source and destination are held until its TransferDone has been applied.
+// A slot of a tier.
+struct Location {
+  Tier tier = Tier::kResident;
+  base::SlotId slot;
+  bool operator==(const Location&) const = default;
+};
+
+// kMirror: copied down early, while there is room. kSpill: copied down because a slot is wanted.
+// kRestore: copied up.
+enum class MoveReason : std::uint8_t { kMirror, kSpill, kRestore };
+inline constexpr std::size_t kMoveReasons = 3;
+
+constexpr std::string_view name_of(MoveReason reason) {
+  switch (reason) {
+    case MoveReason::kMirror:
+      return "mirror";
+    case MoveReason::kSpill:
+      return "spill";
+    case MoveReason::kRestore:
+      return "restore";
+  }
+  return "unknown";
+}
+
+// One page to copy, on every rank. Source and destination are held until its TransferDone has been
+// applied.
 struct TransferOp {
   base::TransferId id;
   base::BlockId block;
-  Tier from = Tier::kResident;
-  Tier to = Tier::kResident;
-  base::SlotId source;
-  base::SlotId destination;
+  Location from;
+  Location to;
+  MoveReason reason = MoveReason::kSpill;
 };
 
 struct TransferPlan {
   std::vector<TransferOp> restores;  // executed first
   std::vector<TransferOp> demotions;
+
+  bool empty() const { return restores.empty() && demotions.empty(); }
 };
 
-// A failed transfer frees its destination, keeps its source and may be planned again.
+// A failed transfer frees its destination and may be planned again. It keeps its source, unless the
+// status is DataLoss: then what the source holds is not what was written there.
 struct TransferDone {
   base::TransferId id;
   absl::Status status;

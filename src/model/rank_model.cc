@@ -12,10 +12,13 @@ using base::MemoryOwner;
 using device::DevicePtr;
 using device::LinearInput;
 
+// The largest score and the sum of weights, in front of the weighted values (SegmentWindow).
+constexpr std::int64_t kAttentionHeader = 2;
+
 // Bytes of each activation buffer; the one place that both the plan and the allocation read.
 struct ActivationBytes {
-  std::int64_t inverse_frequencies, cos_sin, hidden, partial, q, kv, mlp, gathered, rank_logits,
-      logits;
+  std::int64_t inverse_frequencies, cos_sin, hidden, partial, q, kv, attention_state, mlp, gathered,
+      rank_logits, logits;
 
   ActivationBytes(const ModelSpec& spec, const ModelOptions& options, const Shard& shard) {
     constexpr std::int64_t kFloat = sizeof(float);
@@ -27,6 +30,9 @@ struct ActivationBytes {
     partial = shard.ranks > 1 ? hidden : 0;
     q = rows * shard.heads * head_dim * kFloat;
     kv = rows * shard.kv_heads * head_dim * kFloat;
+    attention_state = options.pages == PageAccess::kWindowed
+                          ? rows * shard.heads * (kAttentionHeader + head_dim) * kFloat
+                          : 0;
     mlp = rows * shard.intermediate * kFloat;
     gathered = options.max_logit_rows * spec.hidden * kFloat;
     rank_logits = shard.ranks > 1 ? options.max_logit_rows * shard.vocabulary * kFloat : 0;
@@ -34,8 +40,8 @@ struct ActivationBytes {
   }
 
   std::int64_t total() const {
-    return inverse_frequencies + cos_sin + hidden + partial + 2 * q + 2 * kv + 2 * mlp + gathered +
-           rank_logits + logits;
+    return inverse_frequencies + cos_sin + hidden + partial + 2 * q + 2 * kv + attention_state +
+           2 * mlp + gathered + rank_logits + logits;
   }
 };
 
@@ -91,6 +97,7 @@ absl::Status RankModel::allocate() {
       {&k_, bytes.kv},
       {&v_, bytes.kv},
       {&attended_, bytes.q},
+      {&attention_state_, bytes.attention_state},
       {&gate_, bytes.mlp},
       {&up_, bytes.mlp},
       {&gathered_, bytes.gathered},
@@ -123,8 +130,20 @@ void RankModel::add_to_hidden(const device::Weight& weight, device::LinearParams
       stream);
 }
 
-void RankModel::attention(const LayerWeights& layer, const ForwardInputs& inputs,
-                          device::KvPages pages, device::Stream& stream) {
+void RankModel::attend(std::int32_t layer, const ForwardInputs& inputs,
+                       device::PagedAttentionParams params, device::Stream& stream) {
+  if (inputs.windows == nullptr) return device_.paged_attention(params, stream);
+  for (std::int32_t window = 0; window < inputs.windows->count(); ++window) {
+    params.window = inputs.windows->enter(layer, window, stream);
+    params.window.state = attention_state_.as<float>();
+    device_.paged_attention(params, stream);
+    inputs.windows->leave(stream);
+  }
+}
+
+void RankModel::attention(std::int32_t index, const ForwardInputs& inputs, device::KvPages pages,
+                          device::Stream& stream) {
+  const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(index)];
   const std::int64_t rows = inputs.placement.rows;
   device_.linear({.products = {{{.weight = layer.q.get(), .out = q_.as<float>()},
                                 {.weight = layer.k.get(), .out = k_.as<float>()},
@@ -144,14 +163,16 @@ void RankModel::attention(const LayerWeights& layer, const ForwardInputs& inputs
                           .rotary_pairs = spec_.head_dim / 2,
                           .heads = shard_.heads},
                          stream);
-  device_.paged_attention({.q = q_.as<const float>(),
-                           .out = attended_.as<float>(),
-                           .placement = inputs.placement,
-                           .pages = pages,
-                           .heads = shard_.heads,
-                           .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
-                           .wait_ticket = 0},
-                          stream);
+  attend(index, inputs,
+         {.q = q_.as<const float>(),
+          .out = attended_.as<float>(),
+          .placement = inputs.placement,
+          .pages = pages,
+          .heads = shard_.heads,
+          .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
+          .window = {},
+          .wait_ticket = 0},
+         stream);
   add_to_hidden(*layer.output, {.in = attended_.as<const float>(), .rows = rows}, stream);
 }
 
@@ -212,7 +233,6 @@ void RankModel::forward(const ForwardInputs& inputs, const PageGeometry& geometr
                 stream);
   communicator_.all_reduce_sum(hidden_.as<float>(), rows * spec_.hidden, stream);
   for (std::int32_t i = 0; i < spec_.layers; ++i) {
-    const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
     const LayerOffsets& offsets = geometry.layers[static_cast<std::size_t>(i)];
     const device::KvPages pages = {.addresses = inputs.page_addresses,
                                    .pages_per_sequence = inputs.pages_per_sequence,
@@ -222,8 +242,8 @@ void RankModel::forward(const ForwardInputs& inputs, const PageGeometry& geometr
                                    .kv_heads = shard_.kv_heads,
                                    .head_dim = spec_.head_dim,
                                    .dtype = options_.kv_dtype};
-    attention(layer, inputs, pages, stream);
-    mlp(layer, rows, stream);
+    attention(i, inputs, pages, stream);
+    mlp(weights_.layers[static_cast<std::size_t>(i)], rows, stream);
   }
   output(inputs, stream);
 }

@@ -15,11 +15,15 @@
 
 namespace hisparse::model {
 
+// Whether pages may have to be brought in windows (PageWindows below).
+enum class PageAccess : std::uint8_t { kInPlace, kWindowed };
+
 struct ModelOptions {
   device::Compute compute = device::Compute::kF32;
   base::DType kv_dtype = base::DType::kF32;  // KV rows: kF32 or kBF16
   std::int64_t max_rows = 0;                 // tokens in one step
   std::int64_t max_logit_rows = 0;           // rows of one step whose logits are wanted
+  PageAccess pages = PageAccess::kInPlace;
 };
 
 // Where one layer's planes start within a page, in bytes.
@@ -34,6 +38,21 @@ struct PageGeometry {
   std::vector<LayerOffsets> layers;  // [layers]
 };
 
+// Brings pages that the device cannot read where they lie into its reach, a window of segments at a
+// time, in the order in which attention takes them. Worker thread.
+class PageWindows {
+ public:
+  virtual ~PageWindows() = default;
+  // Windows of each layer; they cover all segments.
+  virtual std::int32_t count() const = 0;
+  // What is enqueued from here on finds the pages of this window in the block table. Called for
+  // every window of every layer, in order.
+  virtual device::SegmentWindow enter(std::int32_t layer, std::int32_t window,
+                                      device::Stream& stream) = 0;
+  // What reads them has been enqueued.
+  virtual void leave(device::Stream& stream) = 0;
+};
+
 // One step's rows, in device memory that stays as it is until the step has run.
 struct ForwardInputs {
   device::DevicePtr<const base::TokenId> tokens;     // [rows]
@@ -42,6 +61,7 @@ struct ForwardInputs {
   std::int64_t logit_count = 0;
   device::DevicePtr<const std::uint64_t> page_addresses;  // [sequence slots, pages_per_sequence]
   std::int64_t pages_per_sequence = 0;
+  PageWindows* windows = nullptr;  // none: all pages are read in place
 };
 
 // Owns this rank's weights and activations. Its worker thread only. The device and the communicator
@@ -71,8 +91,10 @@ class RankModel {
   RankModel(const ModelSpec& spec, const ModelOptions& options, const Context& context,
             ModelWeights weights);
   absl::Status allocate();
-  void attention(const LayerWeights& layer, const ForwardInputs& inputs, device::KvPages pages,
+  void attention(std::int32_t layer, const ForwardInputs& inputs, device::KvPages pages,
                  device::Stream& stream);
+  void attend(std::int32_t layer, const ForwardInputs& inputs, device::PagedAttentionParams params,
+              device::Stream& stream);
   void mlp(const LayerWeights& layer, std::int64_t rows, device::Stream& stream);
   void output(const ForwardInputs& inputs, device::Stream& stream);
   // hidden += input(in) * weight^T over all ranks: a row-parallel product onto the residual stream.
@@ -89,15 +111,16 @@ class RankModel {
   device::Buffer inverse_frequencies_;  // [head_dim / 2] f64
   device::Buffer cos_sin_;              // [max_rows, head_dim / 2, 2]
   device::Buffer hidden_;               // [max_rows, hidden]: the residual stream
-  device::Buffer partial_;      // [max_rows, hidden]: this rank's share of a row-parallel product;
-                                // empty with one rank
-  device::Buffer q_;            // [max_rows, heads, head_dim]
-  device::Buffer k_;            // [max_rows, kv_heads, head_dim]
-  device::Buffer v_;            // [max_rows, kv_heads, head_dim]
-  device::Buffer attended_;     // [max_rows, heads, head_dim]
-  device::Buffer gate_;         // [max_rows, intermediate]
-  device::Buffer up_;           // [max_rows, intermediate]
-  device::Buffer gathered_;     // [max_logit_rows, hidden]
+  device::Buffer partial_;   // [max_rows, hidden]: this rank's share of a row-parallel product;
+                             // empty with one rank
+  device::Buffer q_;         // [max_rows, heads, head_dim]
+  device::Buffer k_;         // [max_rows, kv_heads, head_dim]
+  device::Buffer v_;         // [max_rows, kv_heads, head_dim]
+  device::Buffer attended_;  // [max_rows, heads, head_dim]
+  device::Buffer attention_state_;  // [max_rows, heads, 2 + head_dim]; empty without windows
+  device::Buffer gate_;             // [max_rows, intermediate]
+  device::Buffer up_;               // [max_rows, intermediate]
+  device::Buffer gathered_;         // [max_logit_rows, hidden]
   device::Buffer rank_logits_;  // [max_logit_rows, vocabulary of this rank]; empty with one rank
   device::Buffer logits_;       // [max_logit_rows, vocabulary]
 };

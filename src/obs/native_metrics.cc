@@ -65,15 +65,65 @@ void add_work(Families& families, const EngineStats& stats) {
                                stats.queue_time));
 }
 
-Series slots(const char* state, std::int32_t value) {
-  return {{{"tier", "resident"}, {"state", state}}, static_cast<double>(value)};
+std::string label(kv::Tier tier) { return std::string(kv::name_of(tier)); }
+
+std::vector<Series> slots(const kv::KvStats& kv) {
+  std::vector<Series> series;
+  for (const kv::Tier tier : kv::kAllTiers) {
+    const kv::TierStats& slots = kv.tier(tier);
+    const std::pair<const char*, std::int32_t> states[] = {{"free", slots.free},
+                                                           {"filling", slots.filling},
+                                                           {"ready", slots.ready},
+                                                           {"draining", slots.draining}};
+    for (const auto& [state, count] : states) {
+      series.push_back({{{"tier", label(tier)}, {"state", state}}, static_cast<double>(count)});
+    }
+  }
+  return series;
+}
+
+std::vector<Series> moves(const kv::KvStats& kv, double unit) {
+  std::vector<Series> series;
+  for (const kv::Tier from : kv::kAllTiers) {
+    for (const kv::Tier to : kv::kAllTiers) {
+      if (from == to) continue;
+      series.push_back({{{"from", label(from)}, {"to", label(to)}},
+                        unit * static_cast<double>(kv.moved[index_of(from)][index_of(to)])});
+    }
+  }
+  return series;
+}
+
+void add_tiers(Families& families, const EngineStats& stats) {
+  const kv::KvStats& kv = stats.kv;
+  families.push_back(
+      counter("hisparse_kv_moved_pages_total", "Pages copied between tiers.", moves(kv, 1.0)));
+  families.push_back(counter("hisparse_kv_moved_bytes_total",
+                             "Bytes of pages copied between tiers, over all ranks.",
+                             moves(kv, static_cast<double>(stats.page_bytes))));
+  families.push_back(gauge("hisparse_kv_transfers_in_flight", "Pages that are being copied.",
+                           one(std::int64_t{kv.in_flight})));
+  families.push_back(counter("hisparse_kv_failed_transfers_total",
+                             "Pages that could not be copied.", one(kv.failed_transfers)));
+  families.push_back(counter("hisparse_kv_lost_pages_total",
+                             "Pages that did not hold what was written and were given up.",
+                             one(kv.lost_pages)));
+  families.push_back(
+      counter("hisparse_kv_streamed_bytes_total",
+              "Bytes read from disk by steps for pages that were not in memory, over all ranks.",
+              {{{{"step", "decode"}}, static_cast<double>(stats.streamed.decode_bytes)},
+               {{{"step", "prefill"}}, static_cast<double>(stats.streamed.prefill_bytes)}}));
+  std::vector<Series> hits;
+  for (const kv::Tier tier : kv::kAllTiers) {
+    hits.push_back({{{"tier", label(tier)}}, static_cast<double>(kv.hit_pages[index_of(tier)])});
+  }
+  families.push_back(counter("hisparse_prefix_cache_hit_pages_total",
+                             "Pages found in the prefix index, by where they lay.", hits));
 }
 
 void add_kv(Families& families, const EngineStats& stats) {
   const kv::KvStats& kv = stats.kv;
-  families.push_back(gauge("hisparse_kv_slots", "Page slots by tier and state.",
-                           {slots("free", kv.free), slots("filling", kv.filling),
-                            slots("ready", kv.ready), slots("draining", kv.draining)}));
+  families.push_back(gauge("hisparse_kv_slots", "Page slots by tier and state.", slots(kv)));
   families.push_back(gauge("hisparse_kv_referenced_pages", "Pages that a sequence uses.",
                            one(std::int64_t{kv.referenced})));
   families.push_back(gauge("hisparse_kv_cached_pages",
@@ -96,6 +146,7 @@ void add_kv(Families& families, const EngineStats& stats) {
   families.push_back(counter("hisparse_kv_stray_completions_total",
                              "Completions of transfers that were not in flight.",
                              one(kv.stray_completions)));
+  add_tiers(families, stats);
 }
 
 void add_memory(Families& families, const EngineStats& stats) {

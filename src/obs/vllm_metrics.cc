@@ -1,5 +1,6 @@
 // The names that vLLM gives to the same quantities, for the Kubernetes gateway extension and for
 // dashboards that exist.
+#include <algorithm>
 #include <cstddef>
 
 #include "obs/family.h"
@@ -13,14 +14,14 @@ std::vector<Series> labelled(const Labels& labels, std::int64_t value) {
 }
 
 // Slots of the resident tier.
-std::int64_t capacity(const kv::KvStats& kv) {
-  return std::int64_t{kv.free} + kv.filling + kv.ready + kv.draining;
-}
+std::int64_t capacity(const kv::KvStats& kv) { return kv.tier(kv::Tier::kResident).capacity; }
 
 // 0 to 1 in spite of vLLM's name. Cached pages that nobody uses count as free, as there.
 double usage(const kv::KvStats& kv) {
   const std::int64_t slots = capacity(kv);
-  return slots == 0 ? 0.0 : static_cast<double>(kv.referenced) / static_cast<double>(slots);
+  return slots == 0
+             ? 0.0
+             : std::min(1.0, static_cast<double>(kv.referenced) / static_cast<double>(slots));
 }
 
 void add_gauges(Families& families, const engine::EngineStats& stats, const Labels& labels) {

@@ -24,8 +24,8 @@ class Pass {
     schedule_decodes();
     schedule_prefill_chunks();
     if (result_.preempted.empty()) admit_waiting();
-    name_starved();
     result_.kv = std::move(pages_).finish();
+    name_starved();
     return std::move(result_);
   }
 
@@ -37,20 +37,37 @@ class Pass {
     for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
       const SequenceView& sequence = running_[i];
       if (state_[i] != State::kIdle || sequence.tokens - sequence.written != 1) continue;
-      if (!extend(i)) continue;  // older requests go on; this one waits for pages
+      // Older requests go on; this one waits for pages.
+      if (!extend(i, sequence.written + 1)) continue;
       add_rows(sequence, sequence.written, 1);
       state_[i] = State::kScheduled;
     }
   }
 
-  // Pages for all known tokens were given at admission.
+  // Room for all known tokens was reserved at admission; resident pages come chunk by chunk.
   void schedule_prefill_chunks() {
     for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
       const SequenceView& sequence = running_[i];
       if (state_[i] != State::kIdle || sequence.tokens - sequence.written <= 1) continue;
-      add_rows(sequence, sequence.written, sequence.tokens - sequence.written);
+      std::int64_t count = rows_with_room(sequence, sequence.written);
+      if (count == 0 && extend(i, sequence.written + 1)) count = 1;
+      if (count == 0) continue;
+      add_rows(sequence, sequence.written, count);
       state_[i] = State::kScheduled;
     }
+  }
+
+  // Rows of the next chunk whose pages are there. Pages that are not resident are read once for
+  // each chunk, so a chunk of less than half its size waits while more room is being made.
+  std::int64_t rows_with_room(const SequenceView& sequence, std::int64_t first) {
+    const std::int64_t wanted = std::min(budget_, sequence.tokens - first);
+    const std::int64_t room = pages_.tokens_with_room(sequence.id, first + wanted) - first;
+    if (room < wanted) {
+      const kv::Grant grant = pages_.extend(sequence.id, first + wanted);
+      if (grant == kv::Grant::kLater && 2 * room < wanted) return 0;
+    }
+    if (room <= 0) return 0;
+    return pages_.extend(sequence.id, first + room) == kv::Grant::kNow ? room : 0;
   }
 
   void admit_waiting() {
@@ -69,27 +86,35 @@ class Pass {
     const kv::PrefixMatch match = controller_.match(sequence.root, sequence.content);
     // A page of room for each request that runs already, so that admission does not cause
     // preemption at once.
-    const auto matched = static_cast<std::int32_t>(match.blocks.size());
-    const std::int32_t missing = pages_.pages_missing(sequence.id, tokens) - matched;
-    const auto growth = static_cast<std::int32_t>(running_.size() + result_.admitted.size());
+    const auto matched = static_cast<std::int64_t>(match.blocks.size());
+    const std::int64_t missing = pages_.pages_missing(sequence.id, tokens) - matched;
+    const auto growth = static_cast<std::int64_t>(running_.size() + result_.admitted.size());
     if (missing + growth > pages_.available_pages()) return false;
     if (!pages_.admit(sequence.id, sequence.root, match, tokens)) return false;
     result_.admitted.push_back(sequence.id);
-    add_rows(sequence, match.tokens, sequence.tokens - match.tokens);
+    const std::int64_t count = rows_with_room(sequence, match.tokens);
+    if (count > 0) add_rows(sequence, match.tokens, count);
     return true;
   }
 
-  // Pages for one more token of running_[i], if need be from the youngest request behind it.
-  bool extend(std::size_t i) {
-    const SequenceView& sequence = running_[i];
-    while (!pages_.extend(sequence.id, sequence.written + 1)) {
+  // Pages for `tokens` tokens of running_[i], if need be from the youngest request behind it. False
+  // while pages are being copied down, too: they make room for the next step.
+  bool extend(std::size_t i, std::int64_t tokens) {
+    for (;;) {
+      switch (pages_.extend(running_[i].id, tokens)) {
+        case kv::Grant::kNow:
+          return true;
+        case kv::Grant::kLater:
+          return false;
+        case kv::Grant::kNever:
+          break;
+      }
       const std::optional<std::size_t> victim = youngest_victim_after(i);
       if (!victim) return false;
       pages_.release(running_[*victim].id);
       state_[*victim] = State::kPreempted;
       result_.preempted.push_back(running_[*victim].id);
     }
-    return true;
   }
 
   std::optional<std::size_t> youngest_victim_after(std::size_t i) const {
@@ -109,7 +134,7 @@ class Pass {
   }
 
   void name_starved() {
-    if (!result_.rows.empty() || !result_.preempted.empty()) return;
+    if (!result_.rows.empty() || !result_.kv.empty() || controller_.transfers_in_flight()) return;
     if (!running_.empty()) {
       result_.starved = running_.front().id;
     } else if (!waiting_.empty()) {

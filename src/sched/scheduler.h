@@ -43,7 +43,8 @@ struct ScheduleResult {
   std::vector<base::SequenceId>
       preempted;  // of `running`: pages released, back to the head of the queue
   kv::KvPlan kv;
-  // Nothing runs and nothing could: the request to fail with RESOURCE_EXHAUSTED, so that the others
+  // Nothing runs, nothing moves and nothing could: the request to fail with RESOURCE_EXHAUSTED, so
+  // that the others
   // go on.
   base::SequenceId starved;
 };
@@ -52,7 +53,9 @@ struct ScheduleResult {
 // them. Decode rows come first, then prefill chunks of running requests, then new admissions, all
 // under max_batched_tokens.
 //
-// Pages: a request that lacks pages takes them from the youngest running request that has been
+// Room for the known tokens of a request is reserved at its admission, over all tiers; resident
+// pages are taken as it runs, and a request waits while the controller makes room by copying pages
+// down. A request that lacks room takes it from the youngest running request that has been
 // preempted less than max_preemptions times (never from an older one). A request at the cap is
 // admitted only when its worst case fits and keeps that much reserved, so it always runs to its
 // end: no livelock.

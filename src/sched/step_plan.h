@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "kv/transfer.h"
 
 namespace hisparse::sched {
 
@@ -17,12 +18,12 @@ struct StepRows {
   std::int32_t tokens_begin = 0;
 };
 
-// "Page `page` of the sequence in `sequence_slot` is in slot `slot` of the slab": applied before
-// the rows run.
+// "Page `page` of the sequence in `sequence_slot` is read at `location`": applied before the rows
+// run.
 struct BlockTableDelta {
   std::int32_t sequence_slot = 0;
   std::int32_t page = 0;
-  base::SlotId slot;
+  kv::Location location;
 };
 
 // The next token behind the last row of rows[row] is sampled this way. `counter` is the index of

@@ -1,6 +1,7 @@
 // What executes the controller's transfers.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "kv/transfer.h"
@@ -8,11 +9,15 @@
 namespace hisparse::transfer {
 
 // Executes TransferPlans, restores before demotions, and answers every op with exactly one
-// TransferDone, in any order. Both calls come from the engine thread, return at once and cannot
+// TransferDone, in any order. The calls come from the engine thread, return at once and cannot
 // fail: what goes wrong with an op is in its TransferDone.
 class Mover {
  public:
   virtual ~Mover() = default;
+
+  // `wake` is called, on any thread, when drain() has something new to say. Before the first
+  // submit(); may be empty.
+  virtual void set_wake(std::function<void()> wake) = 0;
 
   virtual void submit(kv::TransferPlan plan) = 0;
 
@@ -24,6 +29,7 @@ class Mover {
 // fails (FAILED_PRECONDITION) and its source stays where it is.
 class NullMover final : public Mover {
  public:
+  void set_wake(std::function<void()> /*wake*/) override {}
   void submit(kv::TransferPlan plan) override;
   std::vector<kv::TransferDone> drain() override;
 

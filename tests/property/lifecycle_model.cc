@@ -1,101 +1,38 @@
 #include "tests/property/lifecycle_model.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace hisparse::tests {
 namespace {
 
-using Disagreement = std::optional<std::string>;
-
-std::vector<Slot> plain(const std::vector<base::SlotId>& slots) {
-  std::vector<Slot> values;
-  for (const base::SlotId slot : slots) values.push_back(slot.value());
-  return values;
-}
-
-Disagreement equal(std::int64_t actual, std::int64_t expected, const char* what) {
-  if (actual == expected) return std::nullopt;
-  return std::string(what) + ": " + std::to_string(actual) + ", the model says " +
-         std::to_string(expected);
+std::string told(const char* what, std::int64_t id) {
+  return std::string(what) + " (" + std::to_string(id) + ")";
 }
 
 }  // namespace
 
-std::int64_t ModelPlan::claimed() const {
-  std::int64_t pages = 0;
-  for (const auto& [sequence, count] : growths) pages += count;
-  return pages;
+bool ModelPlan::releases_sequence(Sequence sequence) const {
+  return std::ranges::find(releases, sequence) != releases.end();
 }
 
-std::int64_t& ModelPlan::growth_of(Sequence sequence) {
-  for (auto& [grown, count] : growths) {
-    if (grown == sequence) return count;
+const ModelPlan::Admission* ModelPlan::admission_of(Sequence sequence) const {
+  for (const Admission& admission : admissions) {
+    if (admission.sequence == sequence) return &admission;
   }
-  return growths.emplace_back(sequence, 0).second;
+  return nullptr;
 }
 
-LifecycleModel::LifecycleModel(const kv::ControllerConfig& config) : config_(config) {}
-
-std::optional<LifecycleModel::Node> LifecycleModel::known_node(Node parent,
-                                                               const Tokens& page) const {
-  const auto found = nodes_.find({parent, page});
-  if (found == nodes_.end()) return std::nullopt;
-  return found->second;
+LifecycleModel::LifecycleModel(const kv::ControllerConfig& config) : config_(config) {
+  memory_[0].resize(static_cast<std::size_t>(config.resident_slots));
+  memory_[1].resize(static_cast<std::size_t>(config.host_slots));
+  memory_[2].resize(static_cast<std::size_t>(config.disk_slots));
 }
 
-LifecycleModel::Node LifecycleModel::node_of(Node parent, const Tokens& page) {
-  const auto next = static_cast<Node>(nodes_.size());
-  return nodes_.try_emplace({parent, page}, next).first->second;
+LifecycleModel::Content& LifecycleModel::at(const kv::Location& location) {
+  return memory_.at(index_of(location.tier)).at(static_cast<std::size_t>(location.slot.value()));
 }
-
-std::vector<Slot> LifecycleModel::match(int root, const Tokens& prompt) const {
-  std::vector<Slot> slots;
-  Node node = root_node(root);
-  const auto page_tokens = static_cast<std::size_t>(config_.page_tokens);
-  for (std::size_t end = page_tokens; end < prompt.size(); end += page_tokens) {
-    const auto last = prompt.begin() + static_cast<std::ptrdiff_t>(end);
-    const auto next = known_node(node, Tokens(last - config_.page_tokens, last));
-    const auto found = next ? published_.find(*next) : published_.end();
-    if (found == published_.end()) break;
-    node = *next;
-    slots.push_back(found->second);
-  }
-  return slots;
-}
-
-std::set<Slot> LifecycleModel::held_by(const ModelPlan& plan) const {
-  std::set<Slot> slots;
-  for (const auto& [sequence, live] : sequences_) {
-    if (std::ranges::find(plan.releases, sequence) != plan.releases.end()) continue;
-    slots.insert(live.table.begin(), live.table.end());
-  }
-  for (const ModelPlan::Admission& admission : plan.admissions) {
-    slots.insert(admission.matched.begin(), admission.matched.end());
-  }
-  return slots;
-}
-
-bool LifecycleModel::held(Slot slot) const { return held_by({}).contains(slot); }
-
-std::int64_t LifecycleModel::available(const ModelPlan& plan) const {
-  return config_.resident_slots - static_cast<std::int64_t>(held_by(plan).size()) - plan.claimed();
-}
-
-std::int64_t LifecycleModel::pages_held(Sequence sequence, const ModelPlan& plan) const {
-  std::int64_t pages = 0;
-  const bool released = std::ranges::find(plan.releases, sequence) != plan.releases.end();
-  const auto live = sequences_.find(sequence);
-  if (live != sequences_.end() && !released) {
-    pages = static_cast<std::int64_t>(live->second.table.size());
-  }
-  for (const ModelPlan::Admission& admission : plan.admissions) {
-    if (admission.sequence == sequence) pages = static_cast<std::int64_t>(admission.matched.size());
-  }
-  for (const auto& [grown, count] : plan.growths) {
-    if (grown == sequence) pages += count;
-  }
-  return pages;
+const LifecycleModel::Content& LifecycleModel::at(const kv::Location& location) const {
+  return memory_.at(index_of(location.tier)).at(static_cast<std::size_t>(location.slot.value()));
 }
 
 std::int64_t LifecycleModel::pages_for(std::int64_t tokens) const {
@@ -104,204 +41,267 @@ std::int64_t LifecycleModel::pages_for(std::int64_t tokens) const {
   return pages;
 }
 
-// What a release frees: pages that are in no index. The others become older by its time.
-Disagreement LifecycleModel::leave(Sequence sequence, std::vector<Slot>& freed) {
-  const std::vector<Slot> table = sequences_.at(sequence).table;
-  sequences_.erase(sequence);
-  for (const Slot slot : table) {
-    const auto published = published_slots_.find(slot);
-    if (published != published_slots_.end()) {
-      published->second.last_use = now_;
-      continue;
-    }
-    if (held(slot)) return "a private slot is in two tables";
-    freed.push_back(slot);
-    contents_.erase(slot);
-  }
-  return std::nullopt;
-}
-
-// The evicted pages must be the least recently used that the plan does not pin, deeper ones first,
-// and no more than are needed.
-Disagreement LifecycleModel::evict(const std::vector<Slot>& evicted, const ModelPlan& plan) {
-  using Rank = std::pair<std::uint64_t, std::int32_t>;
-  const std::set<Slot> pinned = held_by(plan);
-  std::vector<Rank> expected;
-  for (const auto& [slot, page] : published_slots_) {
-    if (!pinned.contains(slot)) expected.emplace_back(page.last_use, -page.page);
-  }
-  std::ranges::sort(expected);
-  const std::int64_t free = config_.resident_slots - static_cast<std::int64_t>(contents_.size());
-  const std::int64_t needed = std::max<std::int64_t>(plan.claimed() - free, 0);
-  if (auto wrong = equal(static_cast<std::int64_t>(evicted.size()), needed, "evictions")) {
-    return wrong;
-  }
-  expected.resize(static_cast<std::size_t>(needed));
-
-  std::vector<Rank> actual;
-  for (const Slot slot : evicted) {
-    const auto page = published_slots_.find(slot);
-    if (page == published_slots_.end()) return "freed a slot that was free or private";
-    if (pinned.contains(slot)) return "evicted a slot that the plan or a sequence uses";
-    actual.emplace_back(page->second.last_use, -page->second.page);
-    for (const auto& [other, child] : published_slots_) {
-      if (child.parent == page->second.node) return "evicted a parent before its child";
-    }
-    published_.erase(page->second.node);
-    published_slots_.erase(page);
-    contents_.erase(slot);
-  }
-  dropped_ += needed;
-  if (actual != expected) return "evicted others than the least recently used";
-  return std::nullopt;
-}
-
-Disagreement LifecycleModel::expect_deltas(const std::vector<kv::TableDelta>& deltas,
-                                           const ModelPlan& plan) {
-  std::size_t next = 0;
-  const auto take = [&](Sequence sequence, Live& live) -> Disagreement {
-    if (next == deltas.size()) return "a delta is missing";
-    const kv::TableDelta& delta = deltas[next++];
-    if (delta.sequence.value() != sequence) return "a delta names another sequence";
-    if (delta.page != static_cast<std::int32_t>(live.table.size())) return "a delta skips a page";
-    live.table.push_back(delta.slot.value());
-    return std::nullopt;
+// What a page of the sequence must hold.
+LifecycleModel::Content LifecycleModel::expected(const Live& live, std::size_t page) const {
+  const auto page_tokens = static_cast<std::size_t>(config_.page_tokens);
+  const std::size_t begin = std::min(page * page_tokens, live.tokens.size());
+  const std::size_t end = std::min(begin + page_tokens, live.tokens.size());
+  const auto from = [&](std::size_t i) {
+    return live.tokens.begin() + static_cast<std::ptrdiff_t>(i);
   };
-  for (const ModelPlan::Admission& admission : plan.admissions) {
-    Live& live = sequences_[admission.sequence];
-    live.root = root_node(admission.root);
-    for (const Slot slot : admission.matched) {
-      if (auto wrong = take(admission.sequence, live)) return wrong;
-      if (live.table.back() != slot) return "a matched page is in another slot";
-      const Tokens& content = contents_.at(slot);
-      live.tokens.insert(live.tokens.end(), content.begin(), content.end());
+  return {.root = live.root,
+          .before = Tokens(live.tokens.begin(), from(begin)),
+          .tokens = Tokens(from(begin), from(end))};
+}
+
+std::int64_t LifecycleModel::pages_held_of(int root, const Tokens& prompt) const {
+  const auto page_tokens = static_cast<std::size_t>(config_.page_tokens);
+  std::size_t longest = 0;
+  for (const auto& [id, live] : sequences_) {
+    if (live.root != root) continue;
+    std::size_t common = 0;
+    while (common < prompt.size() && common < live.tokens.size() &&
+           prompt[common] == live.tokens[common]) {
+      ++common;
     }
-    lookups_ += admission.prompt_tokens;
-    hits_ += static_cast<std::int64_t>(live.tokens.size());
+    longest = std::max(longest, common / page_tokens);
   }
-  for (const auto& [sequence, count] : plan.growths) {
-    Live& live = sequences_.at(sequence);
-    for (std::int64_t page = 0; page < count; ++page) {
-      if (auto wrong = take(sequence, live)) return wrong;
-      if (in_use(live.table.back())) return "a new page is in a slot that is in use";
-      contents_[live.table.back()] = {};
+  return static_cast<std::int64_t>(std::min(longest, (prompt.size() - 1) / page_tokens));
+}
+
+std::int64_t LifecycleModel::pages_held(Sequence sequence, const ModelPlan& plan) const {
+  std::int64_t pages = 0;
+  const auto live = sequences_.find(sequence);
+  if (const ModelPlan::Admission* admission = plan.admission_of(sequence)) {
+    pages = admission->matched;
+  } else if (live != sequences_.end() && !plan.releases_sequence(sequence)) {
+    pages = static_cast<std::int64_t>(live->second.table.size());
+  }
+  const auto grown = plan.growths.find(sequence);
+  return pages + (grown == plan.growths.end() ? 0 : grown->second);
+}
+
+std::int64_t LifecycleModel::reserved(Sequence sequence, const ModelPlan& plan) const {
+  std::int64_t pages = 0;
+  const auto live = sequences_.find(sequence);
+  if (const ModelPlan::Admission* admission = plan.admission_of(sequence)) {
+    pages = admission->reserved;
+  } else if (live != sequences_.end() && !plan.releases_sequence(sequence)) {
+    pages = live->second.reserved;
+  }
+  return std::max(pages, pages_held(sequence, plan));
+}
+
+std::int64_t LifecycleModel::available(const ModelPlan& plan) const {
+  std::int64_t room =
+      std::int64_t{config_.resident_slots} + config_.host_slots + config_.disk_slots;
+  // Distinct pages in use: published ones are told apart by content, others by their sequence.
+  std::set<std::pair<int, Tokens>> shared;
+  std::set<Sequence> everybody;
+  for (const auto& [id, live] : sequences_) {
+    if (!plan.releases_sequence(id)) everybody.insert(id);
+  }
+  std::set<std::pair<std::size_t, std::int32_t>> used;
+  for (const Sequence id : everybody) {
+    for (const kv::Location& page : sequences_.at(id).table) {
+      used.insert({index_of(page.tier), page.slot.value()});
     }
   }
-  if (next != deltas.size()) return "there are more deltas than new pages";
+  room -= static_cast<std::int64_t>(used.size());
+  for (const ModelPlan::Admission& admission : plan.admissions)
+    everybody.insert(admission.sequence);
+  for (const Sequence id : everybody) {
+    const auto live = sequences_.find(id);
+    const bool admitted = plan.admission_of(id) != nullptr;
+    const std::int64_t now = admitted ? plan.admission_of(id)->matched
+                                      : static_cast<std::int64_t>(live->second.table.size());
+    room -= reserved(id, plan) - now;
+  }
+  return room;
+}
+
+bool LifecycleModel::read_by_anybody(const kv::Location& location) const {
+  return std::ranges::any_of(sequences_, [&](const auto& entry) {
+    return std::ranges::find(entry.second.table, location) != entry.second.table.end();
+  });
+}
+
+bool LifecycleModel::moved_by_anything(const kv::Location& location) const {
+  return std::ranges::any_of(transfers_, [&](const auto& entry) {
+    return entry.second.from == location || entry.second.to == location;
+  });
+}
+
+void LifecycleModel::leave(Sequence sequence) { sequences_.erase(sequence); }
+
+// A page that is new for its sequence, or one that is read elsewhere from now on.
+Disagreement LifecycleModel::take(const kv::TableDelta& delta,
+                                  std::map<Sequence, std::int64_t>& fresh) {
+  const auto found = sequences_.find(delta.sequence.value());
+  if (found == sequences_.end()) return "a delta for a sequence that is not there";
+  Live& live = found->second;
+  const auto page = static_cast<std::size_t>(delta.page);
+  if (page > live.table.size()) return "a delta leaves a page out";
+  if (page < live.table.size()) {
+    if (at(delta.location) != expected(live, page)) {
+      return told("a page is read where it does not lie", delta.sequence.value());
+    }
+    live.table[page] = delta.location;
+    return std::nullopt;
+  }
+  if (fresh[delta.sequence.value()]-- <= 0) return "a page that nobody asked for";
+  if (delta.location.tier != kv::Tier::kResident) return "a new page is not resident";
+  if (read_by_anybody(delta.location)) return "a new page lies where another is read";
+  if (moved_by_anything(delta.location)) return "a new page lies where a transfer is at work";
+  at(delta.location) = expected(live, page);
+  live.table.push_back(delta.location);
   return std::nullopt;
+}
+
+Disagreement LifecycleModel::take_all(const std::vector<kv::TableDelta>& deltas,
+                                      std::map<Sequence, std::int64_t>& fresh) {
+  for (const kv::TableDelta& delta : deltas) {
+    if (Disagreement wrong = take(delta, fresh)) return wrong;
+  }
+  for (const auto& [sequence, missing] : fresh) {
+    if (missing != 0) return told("a sequence did not get its pages", sequence);
+  }
+  return std::nullopt;
+}
+
+Disagreement LifecycleModel::start(const kv::TransferPlan& plan) {
+  for (const auto* ops : {&plan.restores, &plan.demotions}) {
+    for (const kv::TransferOp& op : *ops) {
+      if (op.from.tier == op.to.tier) return "a transfer within a tier";
+      if (moved_by_anything(op.from) || moved_by_anything(op.to)) {
+        return "a transfer where another is at work";
+      }
+      if (read_by_anybody(op.to)) return "a transfer overwrites what is read";
+      if (static_cast<std::int32_t>(at(op.from).tokens.size()) != config_.page_tokens) {
+        return "a transfer of a page that is not full";
+      }
+      at(op.to) = {.root = -1, .before = {}, .tokens = {}};
+      transfers_.emplace(op.id.value(), op);
+    }
+  }
+  if (static_cast<std::int32_t>(transfers_.size()) > config_.max_transfers) {
+    return "too many transfers in flight";
+  }
+  return std::nullopt;
+}
+
+// Only where nothing new was given out: freed slots may be in use again.
+Disagreement LifecycleModel::nobody_reads(const std::vector<base::SlotId>& freed) const {
+  for (const base::SlotId slot : freed) {
+    if (read_by_anybody({.tier = kv::Tier::kResident, .slot = slot})) return "a freed slot is read";
+  }
+  return std::nullopt;
+}
+
+Disagreement LifecycleModel::no_growth(const kv::KvCommit& commit) {
+  std::map<Sequence, std::int64_t> none;
+  if (!commit.transfers.empty()) return "a transfer without a plan";
+  if (Disagreement wrong = take_all(commit.deltas, none)) return wrong;
+  return nobody_reads(commit.freed);
 }
 
 Disagreement LifecycleModel::committed(const ModelPlan& plan, const kv::KvCommit& commit) {
-  ++now_;
-  std::vector<Slot> by_release;
-  for (const Sequence sequence : plan.releases) {
-    if (auto wrong = leave(sequence, by_release)) return wrong;
+  for (const Sequence sequence : plan.releases) leave(sequence);
+  std::map<Sequence, std::int64_t> fresh = plan.growths;
+  std::size_t next = 0;
+  for (const ModelPlan::Admission& admission : plan.admissions) {
+    Live& live = sequences_[admission.sequence];
+    live.root = admission.root;
+    live.reserved = admission.reserved;
+    const auto matched = static_cast<std::ptrdiff_t>(admission.matched * config_.page_tokens);
+    live.tokens.assign(admission.prompt.begin(), admission.prompt.begin() + matched);
   }
-  const std::vector<Slot> freed = plain(commit.freed);
-  if (freed.size() < by_release.size() ||
-      !std::equal(by_release.begin(), by_release.end(), freed.begin())) {
-    return "a release freed other slots than its private ones";
+  // Relocations come first, then the matched pages of each admission in order, then growths.
+  std::vector<kv::TableDelta> rest;
+  std::map<Sequence, std::int64_t> matched;
+  for (const ModelPlan::Admission& admission : plan.admissions) {
+    matched[admission.sequence] = admission.matched;
   }
-  const auto first_evicted = freed.begin() + static_cast<std::ptrdiff_t>(by_release.size());
-  ModelPlan after = plan;  // its releases are done
-  after.releases.clear();
-  if (auto wrong = evict({first_evicted, freed.end()}, after)) return wrong;
-  return expect_deltas(commit.deltas, plan);
-}
-
-void LifecycleModel::finish_page(Sequence sequence, std::size_t page, std::vector<Slot>& freed,
-                                 std::vector<kv::TableDelta>& deltas) {
-  if (config_.prefix_caching == kv::PrefixCaching::kOff) return;
-  Live& live = sequences_.at(sequence);
-  const Slot own = live.table[page];
-  const Node parent = page == 0 ? live.root : published_slots_.at(live.table[page - 1]).node;
-  const Node node = node_of(parent, contents_.at(own));
-  const auto [there, fresh] = published_.try_emplace(node, own);
-  if (fresh) {
-    published_slots_[own] = {
-        .parent = parent, .node = node, .last_use = now_, .page = static_cast<std::int32_t>(page)};
-    return;
+  for (; next < commit.deltas.size(); ++next) {
+    const kv::TableDelta& delta = commit.deltas[next];
+    const auto left = matched.find(delta.sequence.value());
+    if (left == matched.end() || left->second == 0) {
+      rest.push_back(delta);
+      continue;
+    }
+    --left->second;
+    Live& live = sequences_.at(delta.sequence.value());
+    const auto page = static_cast<std::size_t>(delta.page);
+    if (page != live.table.size()) return "matched pages out of order";
+    if (at(delta.location) != expected(live, page)) return "a match is another prompt's page";
+    live.table.push_back(delta.location);
   }
-  freed.push_back(own);
-  contents_.erase(own);
-  live.table[page] = there->second;
-  deltas.push_back(
-      {base::SequenceId(sequence), static_cast<std::int32_t>(page), base::SlotId(there->second)});
-  ++deduplicated_;
+  for (const auto& [sequence, missing] : matched) {
+    if (missing != 0) return told("matched pages are missing", sequence);
+  }
+  if (Disagreement wrong = take_all(rest, fresh)) return wrong;
+  return start(commit.transfers);
 }
 
 Disagreement LifecycleModel::wrote(Sequence sequence, const Tokens& tokens,
                                    const kv::KvCommit& commit) {
-  ++now_;
   Live& live = sequences_.at(sequence);
-  const auto page_tokens = static_cast<std::size_t>(config_.page_tokens);
-  std::vector<Slot> freed;
-  std::vector<kv::TableDelta> deltas;
-  for (const base::TokenId token : tokens) {
-    const std::size_t page = live.tokens.size() / page_tokens;
-    live.tokens.push_back(token);
-    contents_.at(live.table.at(page)).push_back(token);
-    if (live.tokens.size() % page_tokens == 0) finish_page(sequence, page, freed, deltas);
+  const std::size_t first = live.tokens.size() / static_cast<std::size_t>(config_.page_tokens);
+  live.tokens.insert(live.tokens.end(), tokens.begin(), tokens.end());
+  for (std::size_t page = first; page < live.table.size(); ++page) {
+    const Content content = expected(live, page);
+    if (content == at(live.table[page])) continue;
+    if (live.table[page].tier != kv::Tier::kResident) return "a page is written below";
+    at(live.table[page]) = content;
   }
-  if (plain(commit.freed) != freed) return "writing freed other slots than its duplicates";
-  if (commit.deltas != deltas) return "writing gave other deltas than those of its duplicates";
-  return std::nullopt;
+  return no_growth(commit);
 }
 
 Disagreement LifecycleModel::released(Sequence sequence, const kv::KvCommit& commit) {
-  ++now_;
-  std::vector<Slot> freed;
-  if (auto wrong = leave(sequence, freed)) return wrong;
-  if (plain(commit.freed) != freed) return "a release freed other slots than its private ones";
-  if (!commit.deltas.empty()) return "a release gave deltas";
-  return std::nullopt;
+  leave(sequence);
+  return no_growth(commit);
 }
 
+Disagreement LifecycleModel::moved(const kv::TransferOp& op, bool filled,
+                                   const kv::KvCommit& commit) {
+  if (filled) at(op.to) = at(op.from);
+  transfers_.erase(op.id.value());
+  return no_growth(commit);
+}
+
+Disagreement LifecycleModel::lost(const kv::KvCommit& commit) { return no_growth(commit); }
+
 Disagreement LifecycleModel::compare(const kv::LifecycleController& controller) const {
+  for (const auto& [id, live] : sequences_) {
+    const base::SequenceId sequence(id);
+    if (!controller.has(sequence)) return told("a sequence is unknown", id);
+    if (controller.written_tokens(sequence) != static_cast<std::int64_t>(live.tokens.size())) {
+      return told("written_tokens() is not what was written", id);
+    }
+    if (controller.locations(sequence) != live.table) return told("a table was not told of", id);
+    for (std::size_t page = 0; page < live.table.size(); ++page) {
+      if (at(live.table[page]) != expected(live, page)) return told("a page holds other rows", id);
+    }
+  }
   const kv::KvStats stats = controller.stats();
-  std::int64_t filling = 0;
-  for (const auto& [slot, content] : contents_) {
-    if (content.size() < static_cast<std::size_t>(config_.page_tokens)) ++filling;
-  }
-  const auto used = static_cast<std::int64_t>(contents_.size());
-  const auto referenced = static_cast<std::int64_t>(held_by({}).size());
-  const std::vector<std::tuple<std::int64_t, std::int64_t, const char*>> numbers = {
-      {stats.free, config_.resident_slots - used, "free"},
-      {stats.filling, filling, "filling"},
-      {stats.ready, used - filling, "ready"},
-      {stats.draining, 0, "draining"},
-      {stats.referenced, referenced, "referenced"},
-      {stats.cached, used - referenced, "cached"},
-      {stats.lookup_tokens, lookups_, "lookup_tokens"},
-      {stats.hit_tokens, hits_, "hit_tokens"},
-      {stats.dropped_blocks, dropped_, "dropped_blocks"},
-      {stats.deduplicated_blocks, deduplicated_, "deduplicated_blocks"},
-      {stats.stray_completions, strays_, "stray_completions"}};
-  for (const auto& [actual, expected, what] : numbers) {
-    if (auto wrong = equal(actual, expected, what)) return wrong;
-  }
-  for (const auto& [sequence, live] : sequences_) {
-    const base::SequenceId id(sequence);
-    if (!controller.has(id)) return "the controller has lost a sequence";
-    if (auto wrong = equal(controller.written_tokens(id),
-                           static_cast<std::int64_t>(live.tokens.size()), "written")) {
-      return wrong;
+  const std::array<std::int32_t, kv::kTiers> slots = {config_.resident_slots, config_.host_slots,
+                                                      config_.disk_slots};
+  for (const kv::Tier tier : kv::kAllTiers) {
+    const kv::TierStats& counted = stats.tier(tier);
+    if (counted.free + counted.filling + counted.ready + counted.draining !=
+        slots[index_of(tier)]) {
+      return "slots by state do not sum up to the capacity";
     }
-    Tokens read;
-    for (const base::SlotId slot : controller.slots(id)) {
-      const auto content = contents_.find(slot.value());
-      if (content == contents_.end()) return "a table names a free slot";
-      read.insert(read.end(), content->second.begin(), content->second.end());
-    }
-    if (read != live.tokens) return "a sequence does not read back what it wrote";
-    if (plain(controller.slots(id)) != live.table) return "the deltas do not give the table";
+  }
+  if (stats.in_flight != static_cast<std::int32_t>(transfers_.size())) {
+    return "other transfers are in flight than were told of";
   }
   return std::nullopt;
 }
 
 std::vector<Sequence> LifecycleModel::sequences() const {
   std::vector<Sequence> ids;
-  for (const auto& [sequence, live] : sequences_) ids.push_back(sequence);
+  for (const auto& [id, live] : sequences_) ids.push_back(id);
   return ids;
 }
 
@@ -311,8 +311,21 @@ std::int64_t LifecycleModel::written(Sequence sequence) const {
 
 std::int64_t LifecycleModel::room(Sequence sequence) const {
   const Live& live = sequences_.at(sequence);
-  return static_cast<std::int64_t>(live.table.size()) * config_.page_tokens -
-         static_cast<std::int64_t>(live.tokens.size());
+  return static_cast<std::int64_t>(live.table.size()) * config_.page_tokens - written(sequence);
+}
+
+std::vector<kv::TransferOp> LifecycleModel::transfers() const {
+  std::vector<kv::TransferOp> ops;
+  for (const auto& [id, op] : transfers_) ops.push_back(op);
+  return ops;
+}
+
+std::vector<kv::Location> LifecycleModel::read_locations() const {
+  std::vector<kv::Location> locations;
+  for (const auto& [id, live] : sequences_) {
+    locations.insert(locations.end(), live.table.begin(), live.table.end());
+  }
+  return locations;
 }
 
 }  // namespace hisparse::tests

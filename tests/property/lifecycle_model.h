@@ -1,12 +1,15 @@
-// A map-based model of the LifecycleController, written without its code: it knows tokens, slots
-// and deltas, no blocks, keys or reference counts.
+// A map-based model of the LifecycleController and of the memory that it manages, written without
+// its code: it knows tokens, and what every slot of every tier holds. Blocks, keys and reference
+// counts are unknown to it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -15,93 +18,93 @@
 namespace hisparse::tests {
 
 using Tokens = std::vector<base::TokenId>;
-using Slot = std::int32_t;
 using Sequence = std::int64_t;
+using Disagreement = std::optional<std::string>;
 
 // What a plan was asked for, in the model's words.
 struct ModelPlan {
   struct Admission {
-    Sequence sequence;
-    int root;
-    std::vector<Slot> matched;
-    std::int64_t prompt_tokens;
+    Sequence sequence = 0;
+    int root = 0;
+    Tokens prompt;
+    std::int64_t matched = 0;   // pages
+    std::int64_t reserved = 0;  // pages
   };
   std::vector<Sequence> releases;
   std::vector<Admission> admissions;
-  std::vector<std::pair<Sequence, std::int64_t>> growths;  // in order of first claim
+  std::map<Sequence, std::int64_t> growths;  // pages
 
-  std::int64_t claimed() const;
-  std::int64_t& growth_of(Sequence sequence);
+  bool releases_sequence(Sequence sequence) const;
+  const Admission* admission_of(Sequence sequence) const;
 };
 
-// Predicts the controller and answers the first disagreement in words.
+// Follows the controller through the deltas and transfers that it tells of, and answers the first
+// thing that cannot be in words.
 class LifecycleModel final {
  public:
   explicit LifecycleModel(const kv::ControllerConfig& config);
 
-  // The slots of the longest published prefix, leaving one token to compute.
-  std::vector<Slot> match(int root, const Tokens& prompt) const;
-
-  // Slots that no sequence holds once `plan` is done, less what it claims.
-  std::int64_t available(const ModelPlan& plan) const;
-  std::int64_t pages_held(Sequence sequence, const ModelPlan& plan) const;
+  // Full pages of the prompt (all but its last token) that running sequences hold: no match may be
+  // shorter.
+  std::int64_t pages_held_of(int root, const Tokens& prompt) const;
   std::int64_t pages_for(std::int64_t tokens) const;
+  // Pages that a sequence holds, or has reserved, once `plan` is done.
+  std::int64_t pages_held(Sequence sequence, const ModelPlan& plan) const;
+  std::int64_t reserved(Sequence sequence, const ModelPlan& plan) const;
+  // Slots of all tiers that no sequence uses or has reserved once `plan` is done.
+  std::int64_t available(const ModelPlan& plan) const;
 
-  std::optional<std::string> committed(const ModelPlan& plan, const kv::KvCommit& commit);
-  std::optional<std::string> wrote(Sequence sequence, const Tokens& tokens,
-                                   const kv::KvCommit& commit);
-  std::optional<std::string> released(Sequence sequence, const kv::KvCommit& commit);
-  void stray() { ++strays_; }
+  Disagreement committed(const ModelPlan& plan, const kv::KvCommit& commit);
+  Disagreement wrote(Sequence sequence, const Tokens& tokens, const kv::KvCommit& commit);
+  Disagreement released(Sequence sequence, const kv::KvCommit& commit);
+  // The mover has (or has not) copied the page.
+  Disagreement moved(const kv::TransferOp& op, bool filled, const kv::KvCommit& commit);
+  Disagreement lost(const kv::KvCommit& commit);
 
-  // Compares everything that the controller shows with the model, and reads every sequence's tokens
-  // back through its block table.
-  std::optional<std::string> compare(const kv::LifecycleController& controller) const;
+  // Reads every sequence's tokens back through its block table, and compares what the controller
+  // shows with the model.
+  Disagreement compare(const kv::LifecycleController& controller) const;
 
   bool has(Sequence sequence) const { return sequences_.contains(sequence); }
   std::vector<Sequence> sequences() const;
   std::int64_t written(Sequence sequence) const;
   std::int64_t room(Sequence sequence) const;  // tokens that fit behind what is written
+  std::vector<kv::TransferOp> transfers() const;
+  std::vector<kv::Location> read_locations() const;
 
  private:
-  // A page's content with all before it, interned; roots have negative numbers.
-  using Node = std::int64_t;
-  struct Live {
-    Node root = 0;
+  // A page's tokens, and all that stands before them: equal tokens behind other ones have other
+  // keys and values.
+  struct Content {
+    int root = 0;
+    Tokens before;
     Tokens tokens;
-    std::vector<Slot> table;
+    bool operator==(const Content&) const = default;
   };
-  struct Published {
-    Node parent = 0;
-    Node node = 0;
-    std::uint64_t last_use = 0;
-    std::int32_t page = 0;
+  struct Live {
+    int root = 0;
+    Tokens tokens;
+    std::vector<kv::Location> table;
+    std::int64_t reserved = 0;
   };
 
-  static Node root_node(int root) { return -1 - root; }
-  std::optional<Node> known_node(Node parent, const Tokens& page) const;
-  Node node_of(Node parent, const Tokens& page);
-  std::set<Slot> held_by(const ModelPlan& plan) const;
-  bool held(Slot slot) const;
-  bool in_use(Slot slot) const { return contents_.contains(slot); }
-  std::optional<std::string> leave(Sequence sequence, std::vector<Slot>& freed);
-  std::optional<std::string> evict(const std::vector<Slot>& evicted, const ModelPlan& plan);
-  std::optional<std::string> expect_deltas(const std::vector<kv::TableDelta>& deltas,
-                                           const ModelPlan& plan);
-  void finish_page(Sequence sequence, std::size_t page, std::vector<Slot>& freed,
-                   std::vector<kv::TableDelta>& deltas);
+  Content& at(const kv::Location& location);
+  const Content& at(const kv::Location& location) const;
+  Content expected(const Live& live, std::size_t page) const;
+  bool read_by_anybody(const kv::Location& location) const;
+  bool moved_by_anything(const kv::Location& location) const;
+  void leave(Sequence sequence);
+  Disagreement take(const kv::TableDelta& delta, std::map<Sequence, std::int64_t>& fresh);
+  Disagreement take_all(const std::vector<kv::TableDelta>& deltas,
+                        std::map<Sequence, std::int64_t>& fresh);
+  Disagreement start(const kv::TransferPlan& plan);
+  Disagreement nobody_reads(const std::vector<base::SlotId>& freed) const;
+  Disagreement no_growth(const kv::KvCommit& commit);
 
   kv::ControllerConfig config_;
   std::map<Sequence, Live> sequences_;
-  std::map<Slot, Tokens> contents_;  // of every slot that is not free
-  std::map<std::pair<Node, Tokens>, Node> nodes_;
-  std::map<Node, Slot> published_;
-  std::map<Slot, Published> published_slots_;
-  std::uint64_t now_ = 0;
-  std::int64_t lookups_ = 0;
-  std::int64_t hits_ = 0;
-  std::int64_t dropped_ = 0;
-  std::int64_t deduplicated_ = 0;
-  std::int64_t strays_ = 0;
+  std::array<std::vector<Content>, kv::kTiers> memory_;  // [tier][slot]
+  std::map<std::int64_t, kv::TransferOp> transfers_;     // by id
 };
 
 }  // namespace hisparse::tests

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "engine/engine_core.h"
 #include "tests/sim/paged_oracle.h"
-#include "transfer/mover.h"
+#include "tests/sim/sim_mover.h"
 
 namespace hisparse::test {
 namespace {
@@ -37,9 +37,10 @@ class Simulation {
   explicit Simulation(std::uint64_t seed)
       : random_(seed),
         config_(make_config()),
-        core_(config_, clock_, mover_),
-        device_(config_.kv.resident_slots, config_.kv.page_tokens, config_.scheduler.max_sequences,
-                static_cast<std::int32_t>(kMaxModelLen)) {}
+        device_(config_.kv, config_.scheduler.max_sequences,
+                static_cast<std::int32_t>(kMaxModelLen)),
+        mover_(device_, random_),
+        core_(config_, clock_, mover_) {}
 
   void run() {
     for (int i = 0; i < kOperations && !testing::Test::HasFatalFailure(); ++i) {
@@ -52,6 +53,13 @@ class Simulation {
   std::int64_t preemptions() const { return core_.stats().preemptions; }
   std::int64_t hit_tokens() const { return core_.stats().cached_prompt_tokens; }
   std::int64_t cancelled_in_flight() const { return cancelled_in_flight_; }
+  std::int64_t copies() const { return mover_.copies(); }
+  std::int64_t failures() const { return mover_.failures(); }
+  std::int64_t lost_pages() const { return core_.controller().stats().lost_pages; }
+  std::int64_t restores() const {
+    const kv::MoveCounts moved = core_.controller().stats().moved;
+    return moved[1][0] + moved[2][0] + moved[2][1];
+  }
 
  private:
   std::int64_t pick(std::int64_t low, std::int64_t high) {
@@ -65,6 +73,13 @@ class Simulation {
     config.scheduler.max_preemptions = static_cast<std::int32_t>(pick(0, 3));
     config.kv.page_tokens = static_cast<std::int32_t>(std::int64_t{1} << pick(0, 4));
     config.kv.resident_slots = static_cast<std::int32_t>(pick(0, 40));
+    if (pick(0, 2) > 0) {
+      config.kv.host_slots = static_cast<std::int32_t>(pick(0, 3) == 0 ? 0 : pick(0, 30));
+      config.kv.disk_slots = static_cast<std::int32_t>(pick(0, 3) == 0 ? 0 : pick(0, 60));
+      config.kv.max_transfers = static_cast<std::int32_t>(pick(1, 8));
+      if (pick(0, 2) == 0) config.kv.mirroring = kv::Mirroring::kEager;
+      if (pick(0, 1) == 0) config.kv.host_reads = kv::HostReads::kCopied;
+    }
     config.kv.prefix_caching = pick(0, 4) == 0 ? kv::PrefixCaching::kOff : kv::PrefixCaching::kOn;
     config.end_tokens = {kEndToken};
     config.max_model_len = kMaxModelLen;
@@ -105,6 +120,11 @@ class Simulation {
         break;
       case 4:
         if (core_.step_in_flight() && pick(0, 60) == 0) fail_step();
+        if (pick(0, 40) == 0) mover_.fail_disk(pick(0, 2) == 0);
+        if (config_.kv.disk_slots > 0 && pick(0, 30) == 0) {
+          device_.spoil(
+              base::SlotId(static_cast<std::int32_t>(pick(0, config_.kv.disk_slots - 1))));
+        }
         break;
       default:
         turn();
@@ -149,7 +169,8 @@ class Simulation {
       ASSERT_EQ(device_.contradiction(), std::nullopt);
     } else {
       collect_events();
-      ASSERT_EQ(live(), 0u) << "requests wait and no step is planned";
+      if (core_.controller().transfers_in_flight()) return;
+      ASSERT_EQ(live(), 0u) << "requests wait, no step is planned and nothing moves";
     }
   }
 
@@ -209,9 +230,10 @@ class Simulation {
       case engine::FinishReason::kAbort:
         ASSERT_TRUE(client.told_to_end);
         break;
-      // Only when the device failed: whoever passed validate() never lacks room.
+      // Only when the device failed, or when a tier that was counted on takes no more pages:
+      // whoever passed validate() never lacks room otherwise.
       case engine::FinishReason::kError:
-        ASSERT_TRUE(client.told_to_end) << event.finish->status;
+        ASSERT_TRUE(client.told_to_end || mover_.failures() > 0) << event.finish->status;
         break;
     }
   }
@@ -234,14 +256,18 @@ class Simulation {
         << "the cap on preemptions";
     ASSERT_GE(stats.recomputed_tokens, recomputed_) << "a counter went back";
     recomputed_ = stats.recomputed_tokens;
-    ASSERT_EQ(stats.kv.free + stats.kv.filling + stats.kv.ready + stats.kv.draining,
-              config_.kv.resident_slots);
+    for (const kv::TierStats& tier : stats.kv.tiers) {
+      ASSERT_EQ(tier.free + tier.filling + tier.ready + tier.draining, tier.capacity);
+    }
   }
 
   // Without new requests everything ends in bounded time and nothing is left behind.
   void drain() {
+    mover_.fail_disk(false);
+    // With tiers a step may wait for copies, page by page.
+    const std::int64_t waits = config_.kv.tiered() ? 20 : 1;
     const std::int64_t bound = static_cast<std::int64_t>(live()) * 2 * (kMaxModelLen + 1) *
-                               (config_.scheduler.max_preemptions + 2);
+                               (config_.scheduler.max_preemptions + 2) * waits;
     for (std::int64_t i = 0; i < bound && live() > 0; ++i) {
       turn();
       collect_events();
@@ -249,20 +275,26 @@ class Simulation {
       if (testing::Test::HasFatalFailure()) return;
     }
     ASSERT_EQ(live(), 0u) << "not everything ended";
-    if (core_.step_in_flight()) turn();
+    for (int i = 0; i < kOperations && (core_.step_in_flight() || !mover_.idle()); ++i) turn();
+    turn();
     ASSERT_TRUE(core_.idle());
     const kv::KvStats stats = core_.controller().stats();
     ASSERT_EQ(stats.referenced, 0);
-    ASSERT_EQ(stats.filling, 0);
-    ASSERT_EQ(stats.free + stats.cached, config_.kv.resident_slots);
+    ASSERT_EQ(stats.in_flight, 0);
+    std::int32_t ready = 0;
+    for (const kv::TierStats& tier : stats.tiers) {
+      ASSERT_EQ(tier.filling + tier.draining, 0);
+      ready += tier.ready;
+    }
+    ASSERT_GE(ready, stats.cached);
   }
 
   std::mt19937_64 random_;
   const engine::CoreConfig config_;
   base::VirtualClock clock_;
-  transfer::NullMover mover_;
-  engine::EngineCore core_;
   PagedOracle device_;
+  SimMover mover_;
+  engine::EngineCore core_;
   engine::StepResult result_;
   std::map<base::SequenceId, Client> clients_;
   std::int64_t next_id_ = 0;
@@ -278,6 +310,10 @@ TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
   std::int64_t preemptions = 0;
   std::int64_t hits = 0;
   std::int64_t cancelled_in_flight = 0;
+  std::int64_t copies = 0;
+  std::int64_t restores = 0;
+  std::int64_t failures = 0;
+  std::int64_t lost_pages = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("HISPARSE_SEED=" + std::to_string(seed));
     Simulation simulation(seed);
@@ -286,18 +322,28 @@ TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
     preemptions += simulation.preemptions();
     hits += simulation.hit_tokens();
     cancelled_in_flight += simulation.cancelled_in_flight();
+    copies += simulation.copies();
+    restores += simulation.restores();
+    failures += simulation.failures();
+    lost_pages += simulation.lost_pages();
   }
   std::printf(
       "seeds %llu to %llu: %lld preemptions, %lld cached prompt tokens, %lld ends asked for in "
-      "flight\n",
+      "flight, %lld pages copied, %lld of them back, %lld failures, %lld pages lost\n",
       static_cast<unsigned long long>(first), static_cast<unsigned long long>(last),
       static_cast<long long>(preemptions), static_cast<long long>(hits),
-      static_cast<long long>(cancelled_in_flight));
+      static_cast<long long>(cancelled_in_flight), static_cast<long long>(copies),
+      static_cast<long long>(restores), static_cast<long long>(failures),
+      static_cast<long long>(lost_pages));
   if (replay != nullptr) return;
   // The interesting paths were really taken.
   EXPECT_GT(preemptions, 1000);
   EXPECT_GT(hits, 1000);
   EXPECT_GT(cancelled_in_flight, 500);
+  EXPECT_GT(copies, 1000);
+  EXPECT_GT(restores, 100);
+  EXPECT_GT(failures, 100);
+  EXPECT_GT(lost_pages, 100);
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "tests/sim/paged_oracle.h"
 
+#include <algorithm>
+
 namespace hisparse::test {
 
 base::TokenId next_token(std::span<const base::TokenId> tokens) {
@@ -10,12 +12,23 @@ base::TokenId next_token(std::span<const base::TokenId> tokens) {
   return static_cast<base::TokenId>((hash >> 20) % kSimVocabulary);
 }
 
-PagedOracle::PagedOracle(std::int32_t slots, std::int32_t page_tokens, std::int32_t sequences,
+PagedOracle::PagedOracle(const kv::ControllerConfig& config, std::int32_t sequences,
                          std::int32_t pages_per_sequence)
-    : page_tokens_(page_tokens),
+    : page_tokens_(config.page_tokens),
       pages_per_sequence_(pages_per_sequence),
-      cells_(static_cast<std::size_t>(slots * page_tokens)),
-      table_(static_cast<std::size_t>(sequences * pages_per_sequence)) {}
+      table_(static_cast<std::size_t>(sequences * pages_per_sequence)) {
+  const std::int32_t slots[] = {config.resident_slots, config.host_slots, config.disk_slots};
+  for (const kv::Tier tier : kv::kAllTiers) {
+    cells_[index_of(tier)].resize(static_cast<std::size_t>(slots[index_of(tier)] * page_tokens_));
+  }
+}
+
+bool PagedOracle::copy(const kv::Location& from, const kv::Location& to) {
+  if (from.tier == kv::Tier::kDisk && spoiled_.contains(from.slot)) return false;
+  for (std::int64_t token = 0; token < page_tokens_; ++token) at(to, token) = at(from, token);
+  if (to.tier == kv::Tier::kDisk) spoiled_.erase(to.slot);
+  return true;
+}
 
 void PagedOracle::contradict(const std::string& what) {
   if (!contradiction_) contradiction_ = what;
@@ -27,17 +40,22 @@ PagedOracle::Cell* PagedOracle::cell(std::int32_t sequence_slot, std::int64_t po
     contradict("position " + std::to_string(position) + " is beyond the block table");
     return nullptr;
   }
-  const base::SlotId slot =
+  const kv::Location& location =
       table_[static_cast<std::size_t>(sequence_slot * pages_per_sequence_ + page)];
-  if (!slot.valid()) {
+  if (!location.slot.valid()) {
     contradict("page " + std::to_string(page) + " has no slot");
     return nullptr;
   }
-  return &cells_[static_cast<std::size_t>(slot.value() * page_tokens_ + position % page_tokens_)];
+  return &at(location, position % page_tokens_);
 }
 
 void PagedOracle::write(const sched::StepPlan& plan, const sched::StepRows& rows) {
   for (std::int32_t i = 0; i < rows.count; ++i) {
+    const auto page = static_cast<std::size_t>(rows.sequence_slot * pages_per_sequence_ +
+                                               (rows.first + i) / page_tokens_);
+    if (page < table_.size() && table_[page].tier != kv::Tier::kResident) {
+      contradict("a row is written to a page that is not resident");
+    }
     if (Cell* target = cell(rows.sequence_slot, rows.first + i)) {
       *target = {.token = plan.tokens[static_cast<std::size_t>(rows.tokens_begin + i)],
                  .position = rows.first + i};
@@ -59,21 +77,29 @@ std::vector<base::TokenId> PagedOracle::read(std::int32_t sequence_slot, std::in
   return tokens;
 }
 
+void PagedOracle::find_spoiled(const sched::StepRows& rows, std::vector<kv::Location>& bad) const {
+  for (std::int64_t page = 0; page * page_tokens_ < rows.first + rows.count; ++page) {
+    const kv::Location& location =
+        table_[static_cast<std::size_t>(rows.sequence_slot * pages_per_sequence_ + page)];
+    if (location.tier != kv::Tier::kDisk || !spoiled_.contains(location.slot)) continue;
+    if (std::ranges::find(bad, location) == bad.end()) bad.push_back(location);
+  }
+}
+
 engine::StepResult PagedOracle::run(const sched::StepPlan& plan) {
   for (base::SlotId slot : plan.freed) {
-    for (std::int32_t i = 0; i < page_tokens_; ++i) {
-      cells_[static_cast<std::size_t>(slot.value() * page_tokens_ + i)] = {};
-    }
+    for (std::int32_t i = 0; i < page_tokens_; ++i) at({kv::Tier::kResident, slot}, i) = {};
   }
   for (const sched::BlockTableDelta& delta : plan.deltas) {
     table_[static_cast<std::size_t>(delta.sequence_slot * pages_per_sequence_ + delta.page)] =
-        delta.slot;
+        delta.location;
   }
   for (const sched::StepRows& rows : plan.rows) write(plan, rows);
   // Every row reads its whole history, sampled or not, as attention does.
   for (const sched::StepRows& rows : plan.rows) read(rows.sequence_slot, rows.first + rows.count);
   engine::StepResult result;
   result.id = plan.id;
+  for (const sched::StepRows& rows : plan.rows) find_spoiled(rows, result.bad_pages);
   for (const sched::StepSample& sample : plan.samples) {
     const sched::StepRows& rows = plan.rows[static_cast<std::size_t>(sample.row)];
     result.tokens.push_back(next_token(read(rows.sequence_slot, rows.first + rows.count)));

@@ -1,17 +1,20 @@
-// A device for the simulator: a slab whose cells remember which token was written where, and a
+// A device for the simulator: tiers whose cells remember which token was written where, and a
 // "model" whose next token is a function of everything that the row reads through the block table.
 // A stale page, a wrong table entry or a page that was published too early therefore changes the
 // output.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "engine/step_executor.h"
+#include "kv/lifecycle_controller.h"
 #include "sched/step_plan.h"
 
 namespace hisparse::test {
@@ -21,15 +24,20 @@ inline constexpr base::TokenId kSimVocabulary = 50;
 // What the model says behind `tokens`: what a run without pages, batches or preemption gives.
 base::TokenId next_token(std::span<const base::TokenId> tokens);
 
-// Runs StepPlans. One thread.
+// Runs StepPlans and copies pages. One thread.
 class PagedOracle {
  public:
-  PagedOracle(std::int32_t slots, std::int32_t page_tokens, std::int32_t sequences,
+  PagedOracle(const kv::ControllerConfig& config, std::int32_t sequences,
               std::int32_t pages_per_sequence);
 
-  // The sampled tokens; the first contradiction in words when a row reads what was not written for
-  // it.
+  // The sampled tokens, and the spoiled pages that were read; the first contradiction in words when
+  // a row reads what was not written for it.
   engine::StepResult run(const sched::StepPlan& plan);
+
+  // What a mover does. False when the source is spoiled.
+  bool copy(const kv::Location& from, const kv::Location& to);
+  // A page on disk no longer holds what was written there.
+  void spoil(base::SlotId slot) { spoiled_.insert(slot); }
   const std::optional<std::string>& contradiction() const { return contradiction_; }
 
  private:
@@ -38,15 +46,21 @@ class PagedOracle {
     std::int64_t position = -1;
   };
 
+  Cell& at(const kv::Location& page, std::int64_t token) {
+    return cells_[index_of(page.tier)]
+                 [static_cast<std::size_t>(page.slot.value() * page_tokens_ + token)];
+  }
   Cell* cell(std::int32_t sequence_slot, std::int64_t position);
+  void find_spoiled(const sched::StepRows& rows, std::vector<kv::Location>& bad) const;
   void write(const sched::StepPlan& plan, const sched::StepRows& rows);
   std::vector<base::TokenId> read(std::int32_t sequence_slot, std::int64_t count);
   void contradict(const std::string& what);
 
   std::int32_t page_tokens_;
   std::int32_t pages_per_sequence_;
-  std::vector<Cell> cells_;          // [slot, token]
-  std::vector<base::SlotId> table_;  // [sequence slot, page]
+  std::array<std::vector<Cell>, kv::kTiers> cells_;  // [tier][slot, token]
+  std::vector<kv::Location> table_;                  // [sequence slot, page]
+  std::set<base::SlotId> spoiled_;                   // on disk
   std::optional<std::string> contradiction_;
 };
 

@@ -89,6 +89,7 @@ class EngineThreads : public testing::Test {
     config.output_capacity_bytes = 64;
     config.hang_limit = 50ms;
     engine_ = std::make_unique<Engine>(config, std::make_unique<FakeExecutor>(gate_),
+                                       std::make_unique<transfer::NullMover>(),
                                        [](base::TokenId) { return std::string("seven "); });
   }
 

@@ -14,3 +14,7 @@ hisparse_test(transfer_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/transfer_test.cc
   DEPS hisparse_transfer
   LABELS asan)
+hisparse_test(transfer_tiers_test
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/transfer_tiers_test.cc
+  DEPS hisparse_transfer
+  LABELS asan tsan)

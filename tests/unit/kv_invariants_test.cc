@@ -16,17 +16,17 @@ constexpr std::int32_t kPageTokens = 2;
 void index_block(ControllerState& state, base::BlockId id, base::BlockId parent, BlockKey before) {
   Block& block = state.block(id);
   block.tokens = {block.depth, 7};
-  block.parent = parent;
-  block.key = child_key(before, block.tokens);
-  block.indexed = true;
   state.set_copy_state(id, Tier::kResident, CopyState::kReady);
-  ASSERT_TRUE(state.index.insert(block.key, id));
+  ASSERT_TRUE(state.index_block(id, {.key = child_key(before, block.tokens),
+                                     .root = {},
+                                     .parent = parent,
+                                     .tokens = block.tokens}));
 }
 
 // Block 0 <- block 1 are indexed and cached; block 2 <- block 3 (empty) belong to sequence 5, which
 // has written one token; two slots are free.
 ControllerState consistent() {
-  ControllerState state({.page_tokens = kPageTokens, .resident_slots = 6});
+  ControllerState state({.page_tokens = kPageTokens, .resident_slots = 6, .host_slots = 2});
   std::vector<base::SlotId> freed;
   for (const std::int32_t depth : {0, 1, 0, 1}) state.create_block(depth);
   index_block(state, base::BlockId(0), base::BlockId(), BlockKey{});
@@ -59,20 +59,43 @@ const std::vector<Damage>& damages() {
       {"does not follow its parent",
        [](auto& s) { at(s, 2).indexed = true, at(s, 2).root.low = 1; }},
       {"block is free twice", [](auto& s) { s.free_blocks.push_back(base::BlockId(4)); }},
-      {"unknown block", [](auto& s) { s.free_blocks.push_back(base::BlockId(6)); }},
+      {"unknown block", [](auto& s) { s.free_blocks.push_back(base::BlockId(8)); }},
       {"either live or free", [](auto& s) { s.free_blocks.push_back(base::BlockId(0)); }},
       {"either live or free", [](auto& s) { s.free_blocks.pop_back(); }},
       {"references do not equal", [](auto& s) { at(s, 2).references = 2; }},
       {"references do not equal", [](auto& s) { at(s, 0).references = 1; }},
       {"dead block is indexed", [](auto& s) { at(s, 4).indexed = true; }},
       {"exactly one sequence", [](auto& s) { s.tables.clear(), at(s, 2).references = 0; }},
-      {"ready exactly when", [](auto& s) { at(s, 2).copies[0]->state = CopyState::kReady; }},
-      {"ready exactly when", [](auto& s) { at(s, 0).copies[0]->state = CopyState::kFilling; }},
+      {"not just filling", [](auto& s) { at(s, 2).copies[0]->state = CopyState::kReady; }},
+      {"not just filling", [](auto& s) { at(s, 2).copies[1] = BlockCopy{}; }},
+      {"wrong state", [](auto& s) { at(s, 0).copies[0]->state = CopyState::kFilling; }},
+      {"wrong state", [](auto& s) { at(s, 0).copies[0]->state = CopyState::kDraining; }},
+      {"not those of the blocks", [](auto& s) { at(s, 0).moving = base::TransferId(3); }},
+      {"does not know it",
+       [](auto& s) {
+         (void)s.start_move(base::BlockId(0), Tier::kResident, Tier::kHost, MoveReason::kSpill);
+         s.in_flight.begin()->second.block = base::BlockId(1);
+       }},
+      {"does not hold its slots",
+       [](auto& s) {
+         (void)s.start_move(base::BlockId(0), Tier::kResident, Tier::kHost, MoveReason::kSpill);
+         s.in_flight.begin()->second.to.slot = base::SlotId(1);
+       }},
+      {"than may be",
+       [](auto& s) {
+         (void)s.start_move(base::BlockId(0), Tier::kResident, Tier::kHost, MoveReason::kSpill);
+         s.config.max_transfers = 0;
+       }},
+      {"children do not equal", [](auto& s) { at(s, 0).children = 2; }},
+      {"promised", [](auto& s) { table(s).reserved = 99; }},
       {"indexed block is not full", [](auto& s) { at(s, 2).indexed = true; }},
       {"not under its key", [](auto& s) { s.index.erase(at(s, 1).key, base::BlockId(1)); }},
-      {"parent is missing", [](auto& s) { at(s, 1).parent = base::BlockId(); }},
-      {"parent is unknown", [](auto& s) { at(s, 1).parent = base::BlockId(77); }},
-      {"without its parent", [](auto& s) { at(s, 1).parent = base::BlockId(2); }},
+      {"parent is missing",
+       [](auto& s) { at(s, 1).parent = base::BlockId(), at(s, 0).children = 0; }},
+      {"parent is unknown",
+       [](auto& s) { at(s, 1).parent = base::BlockId(77), at(s, 0).children = 0; }},
+      {"without its parent",
+       [](auto& s) { at(s, 1).parent = base::BlockId(2), at(s, 0).children = 0; }},
       {"evicted before its child", [](auto& s) { at(s, 1).stamp = 9; }},
       {"key is not that",
        [](auto& s) {
@@ -93,16 +116,17 @@ const std::vector<Damage>& damages() {
          s.cached.insert({9, 9, base::BlockId(2)});
        }},
       {"out of range", [](auto& s) { at(s, 2).copies[0]->slot = base::SlotId(6); }},
-      {"owned twice", [](auto& s) { at(s, 2).copies[0]->slot = at(s, 3).copies[0]->slot; }},
+      {"owned twice", [](auto& s) { at(s, 3).copies[0]->slot = at(s, 2).copies[0]->slot; }},
+      {"know its block", [](auto& s) { at(s, 2).copies[0]->slot = at(s, 3).copies[0]->slot; }},
       {"different states",
        [](auto& s) { s.pools[0].set_state(base::SlotId(0), CopyState::kDraining); }},
-      {"slot is lost", [](auto& s) { (void)s.pools[0].take(); }},
-      {"owned twice",
+      {"slot is lost", [](auto& s) { (void)s.pools[0].take(base::BlockId(4)); }},
+      {"know its block",
        [](auto& s) {
          s.pools[0].give_back(at(s, 2).copies[0]->slot),
              at(s, 2).copies[0]->slot = at(s, 3).copies[0]->slot;
        }},
-      {"different states", [](auto& s) { s.pools[0].give_back(at(s, 2).copies[0]->slot); }},
+      {"know its block", [](auto& s) { s.pools[0].give_back(at(s, 2).copies[0]->slot); }},
   };
   return all;
 }

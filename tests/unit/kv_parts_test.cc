@@ -51,9 +51,9 @@ TEST(PageLayout, PutsLayersOutsidePlanesOutsideTokens) {
 TEST(SlotPool, HandsOutEverySlotOnceAndCountsStates) {
   SlotPool pool(3);
   EXPECT_EQ(pool.free(), 3);
-  const base::SlotId a = pool.take();
-  const base::SlotId b = pool.take();
-  const base::SlotId c = pool.take();
+  const base::SlotId a = pool.take(base::BlockId(5));
+  const base::SlotId b = pool.take(base::BlockId(5));
+  const base::SlotId c = pool.take(base::BlockId(5));
   EXPECT_THAT((std::vector{a.value(), b.value(), c.value()}),
               testing::UnorderedElementsAre(0, 1, 2));
   pool.set_state(a, CopyState::kReady);
@@ -65,14 +65,14 @@ TEST(SlotPool, HandsOutEverySlotOnceAndCountsStates) {
   pool.give_back(a);
   EXPECT_EQ(pool.count(CopyState::kReady), 0);
   EXPECT_FALSE(pool.state(a).has_value());
-  EXPECT_EQ(pool.take(), a);
+  EXPECT_EQ(pool.take(base::BlockId(5)), a);
 }
 
 TEST(SlotPoolDeathTest, RefusesToTakeFromAnEmptyPoolAndToFreeTwice) {
   SlotPool empty(0);
-  EXPECT_DEATH(empty.take(), "check failed");
+  EXPECT_DEATH(empty.take(base::BlockId(5)), "check failed");
   SlotPool pool(1);
-  const base::SlotId slot = pool.take();
+  const base::SlotId slot = pool.take(base::BlockId(5));
   pool.give_back(slot);
   EXPECT_DEATH(pool.give_back(slot), "check failed");
   EXPECT_DEATH(pool.set_state(slot, CopyState::kReady), "check failed");

@@ -27,7 +27,7 @@ const std::map<std::string, std::vector<std::string>> kOnly = {
     {"format", {"base"}},
     {"text", {"base", "format"}},
     {"kv", {"base"}},
-    {"transfer", {"base", "kv"}},
+    {"transfer", {"base", "device", "kv"}},
     {"sched", {"base", "kv"}},
     {"obs", {"base", "kv", "engine"}},
 };

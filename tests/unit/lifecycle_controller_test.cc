@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -39,13 +41,21 @@ class LifecycleControllerTest : public testing::Test {
 
   PrefixMatch match(const Tokens& prompt) const { return controller.match(root, prompt); }
 
-  // Admits on the longest match with room for the whole prompt; must fit.
+  // Admits on the longest match, with pages for the whole prompt; must fit.
   KvCommit start(SequenceId sequence, const Tokens& prompt) {
     PlanBuilder builder = controller.plan();
-    EXPECT_TRUE(
-        builder.admit(sequence, root, match(prompt), static_cast<std::int64_t>(prompt.size())));
+    const auto tokens = static_cast<std::int64_t>(prompt.size());
+    EXPECT_TRUE(builder.admit(sequence, root, match(prompt), tokens));
+    EXPECT_EQ(builder.extend(sequence, tokens), Grant::kNow);
     return controller.commit(std::move(builder).finish());
   }
+
+  std::vector<SlotId> slots(SequenceId sequence) const {
+    std::vector<SlotId> slots;
+    for (const Location& location : controller.locations(sequence)) slots.push_back(location.slot);
+    return slots;
+  }
+  TierStats resident() const { return controller.stats().tier(Tier::kResident); }
 
   // Starts a sequence and writes what its match does not hold.
   KvCommit run(SequenceId sequence, const Tokens& prompt) {
@@ -71,10 +81,11 @@ TEST_F(LifecycleControllerTest, AnAdmittedSequenceGetsItsPagesInOrder) {
   EXPECT_EQ(commit.deltas[0].sequence, kA);
   EXPECT_EQ(commit.deltas[0].page, 0);
   EXPECT_EQ(commit.deltas[1].page, 1);
-  EXPECT_THAT(controller.slots(kA), ElementsAre(commit.deltas[0].slot, commit.deltas[1].slot));
+  EXPECT_THAT(slots(kA),
+              ElementsAre(commit.deltas[0].location.slot, commit.deltas[1].location.slot));
   EXPECT_THAT(commit.freed, IsEmpty());
   EXPECT_EQ(controller.written_tokens(kA), 0);
-  EXPECT_EQ(controller.stats().filling, 2);
+  EXPECT_EQ(resident().filling, 2);
 }
 
 TEST_F(LifecycleControllerTest, AMatchIsWholePagesAndLeavesOneTokenToCompute) {
@@ -105,11 +116,11 @@ TEST_F(LifecycleControllerTest, AMatchedSequenceSharesSlotsAndStartsBehindThem) 
   const KvCommit commit = start(kB, counting(0, 9));
   EXPECT_EQ(controller.written_tokens(kB), 8);
   ASSERT_EQ(commit.deltas.size(), 3U);
-  const std::vector<SlotId> a = controller.slots(kA);
-  const std::vector<SlotId> b = controller.slots(kB);
+  const std::vector<SlotId> a = slots(kA);
+  const std::vector<SlotId> b = slots(kB);
   EXPECT_THAT(a, ElementsAre(b[0], b[1]));
-  EXPECT_EQ(commit.deltas[0], (TableDelta{kB, 0, a[0]}));
-  EXPECT_EQ(commit.deltas[1], (TableDelta{kB, 1, a[1]}));
+  EXPECT_EQ(commit.deltas[0], (TableDelta{kB, 0, {Tier::kResident, a[0]}}));
+  EXPECT_EQ(commit.deltas[1], (TableDelta{kB, 1, {Tier::kResident, a[1]}}));
   EXPECT_EQ(controller.stats().hit_tokens, 8);
   EXPECT_EQ(controller.stats().lookup_tokens, 8 + 9);
   EXPECT_EQ(controller.stats().referenced, 3);
@@ -118,32 +129,32 @@ TEST_F(LifecycleControllerTest, AMatchedSequenceSharesSlotsAndStartsBehindThem) 
 TEST_F(LifecycleControllerTest, ASharedPageStaysUntilItsLastSequenceGoes) {
   run(kA, counting(0, 5));
   run(kB, counting(0, 5));
-  const SlotId shared = controller.slots(kA)[0];
-  const SlotId private_tail = controller.slots(kA)[1];
+  const SlotId shared = slots(kA)[0];
+  const SlotId private_tail = slots(kA)[1];
   EXPECT_THAT(controller.release(kA).freed, ElementsAre(private_tail));
-  EXPECT_EQ(controller.slots(kB)[0], shared);
+  EXPECT_EQ(slots(kB)[0], shared);
   EXPECT_EQ(controller.stats().cached, 0);
   controller.release(kB);
   EXPECT_EQ(controller.stats().cached, 1);
-  EXPECT_EQ(controller.stats().free, 3);
+  EXPECT_EQ(resident().free, 3);
 }
 
 TEST_F(LifecycleControllerTest, EqualPagesWrittenByTwoSequencesBecomeOne) {
   start(kA, counting(0, 8));
   start(kB, counting(0, 8));
   controller.written(kB, counting(0, 4));  // B is first with page 0
-  const SlotId of_b = controller.slots(kB)[0];
-  const SlotId of_a = controller.slots(kA)[0];
+  const SlotId of_b = slots(kB)[0];
+  const SlotId of_a = slots(kA)[0];
   ASSERT_NE(of_a, of_b);
   const KvCommit commit = controller.written(kA, counting(0, 8));
-  EXPECT_THAT(commit.deltas, ElementsAre(TableDelta{kA, 0, of_b}));
+  EXPECT_THAT(commit.deltas, ElementsAre(TableDelta{kA, 0, {Tier::kResident, of_b}}));
   EXPECT_THAT(commit.freed, ElementsAre(of_a));
-  const SlotId second_of_a = controller.slots(kA)[1];
+  const SlotId second_of_a = slots(kA)[1];
   EXPECT_THAT(controller.written(kB, counting(4, 4)).deltas,
-              ElementsAre(TableDelta{kB, 1, second_of_a}));
-  EXPECT_EQ(controller.slots(kA), controller.slots(kB));
+              ElementsAre(TableDelta{kB, 1, {Tier::kResident, second_of_a}}));
+  EXPECT_EQ(slots(kA), slots(kB));
   EXPECT_EQ(controller.stats().deduplicated_blocks, 2);
-  EXPECT_EQ(controller.stats().free, 2);
+  EXPECT_EQ(resident().free, 2);
 }
 
 TEST_F(LifecycleControllerTest, ADuplicateOfACachedPageTakesItOutOfTheEvictionOrder) {
@@ -152,7 +163,7 @@ TEST_F(LifecycleControllerTest, ADuplicateOfACachedPageTakesItOutOfTheEvictionOr
   run(kA, counting(0, 4));  // exactly one page: nothing may match, the page is written anew
   EXPECT_EQ(controller.stats().deduplicated_blocks, 1);
   EXPECT_EQ(controller.stats().cached, 0);
-  EXPECT_EQ(controller.stats().free, 3);
+  EXPECT_EQ(resident().free, 3);
 }
 
 TEST_F(LifecycleControllerTest, EqualTokensBehindDifferentPrefixesAreDifferentPages) {
@@ -190,6 +201,7 @@ TEST_F(LifecycleControllerTest, AMatchedPageCannotMakeRoomForItsOwnAdmission) {
   EXPECT_EQ(builder.available_pages(), 4);
   EXPECT_TRUE(builder.admit(kA, root, match(counting(0, 16)), 16));
   EXPECT_EQ(builder.available_pages(), 0);
+  EXPECT_EQ(builder.extend(kA, 16), Grant::kNow);
   controller.commit(std::move(builder).finish());
   EXPECT_EQ(controller.written_tokens(kA), 12);
   EXPECT_EQ(controller.stats().dropped_blocks, 1);
@@ -203,24 +215,24 @@ TEST_F(LifecycleControllerTest, APlanSeesItsOwnClaims) {
   EXPECT_EQ(builder.pages_missing(kA, 12), 0);
   EXPECT_EQ(builder.pages_missing(kA, 13), 1);
   EXPECT_FALSE(builder.admit(kB, root, {}, 5));
-  EXPECT_TRUE(builder.extend(kA, 16));
-  EXPECT_FALSE(builder.extend(kA, 17));
+  EXPECT_EQ(builder.extend(kA, 16), Grant::kNow);
+  EXPECT_EQ(builder.extend(kA, 17), Grant::kNever);
   EXPECT_EQ(builder.available_pages(), 0);
   const KvPlan plan = std::move(builder).finish();
   ASSERT_EQ(plan.growths.size(), 1U);
   EXPECT_EQ(plan.growths[0].new_pages, 4);
   controller.commit(plan);
-  EXPECT_EQ(controller.slots(kA).size(), 4U);
+  EXPECT_EQ(slots(kA).size(), 4U);
   EXPECT_FALSE(controller.has(kB));
 }
 
 TEST_F(LifecycleControllerTest, AHugeRequestIsRefusedNotWrappedAround) {
   constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
   PlanBuilder builder = controller.plan();
-  EXPECT_EQ(builder.pages_missing(kA, kHuge), std::numeric_limits<std::int32_t>::max());
+  EXPECT_EQ(builder.pages_missing(kA, kHuge), kHuge / kPageTokens + 1);
   EXPECT_FALSE(builder.admit(kA, root, {}, kHuge));
   EXPECT_TRUE(builder.admit(kA, root, {}, 1));
-  EXPECT_FALSE(builder.extend(kA, kHuge));
+  EXPECT_EQ(builder.extend(kA, kHuge), Grant::kNever);
 }
 
 TEST_F(LifecycleControllerTest, PreemptionMakesRoomInTheSamePlan) {
@@ -231,6 +243,7 @@ TEST_F(LifecycleControllerTest, PreemptionMakesRoomInTheSamePlan) {
   builder.release(kA);
   EXPECT_EQ(builder.available_pages(), 4);
   EXPECT_TRUE(builder.admit(kB, root, {}, 8));
+  EXPECT_EQ(builder.extend(kB, 8), Grant::kNow);
   const KvCommit commit = controller.commit(std::move(builder).finish());
   EXPECT_EQ(commit.freed.size(), 2U);
   EXPECT_FALSE(controller.has(kA));
@@ -239,14 +252,14 @@ TEST_F(LifecycleControllerTest, PreemptionMakesRoomInTheSamePlan) {
 
 TEST_F(LifecycleControllerTest, APreemptedSequenceMayStartAgainOnItsOwnPages) {
   run(kA, counting(0, 10));
-  const std::vector<SlotId> before = controller.slots(kA);
+  const std::vector<SlotId> before = slots(kA);
   PlanBuilder builder = controller.plan();
   builder.release(kA);
   EXPECT_TRUE(builder.admit(kA, root, match(counting(0, 10)), 10));
   controller.commit(std::move(builder).finish());
   EXPECT_EQ(controller.written_tokens(kA), 8);
-  EXPECT_EQ(controller.slots(kA)[0], before[0]);
-  EXPECT_EQ(controller.slots(kA)[1], before[1]);
+  EXPECT_EQ(slots(kA)[0], before[0]);
+  EXPECT_EQ(slots(kA)[1], before[1]);
 }
 
 TEST_F(LifecycleControllerTest, OldCachedPagesGoBeforeThoseThatThePlanReleases) {
@@ -255,6 +268,7 @@ TEST_F(LifecycleControllerTest, OldCachedPagesGoBeforeThoseThatThePlanReleases) 
   PlanBuilder builder = controller.plan();
   builder.release(kA);
   EXPECT_TRUE(builder.admit(kB, root, {}, 12));
+  EXPECT_EQ(builder.extend(kB, 12), Grant::kNow);
   controller.commit(std::move(builder).finish());
   EXPECT_EQ(match(counting(0, 9)).tokens, 0);
   EXPECT_EQ(match(counting(50, 9)).tokens, 4);
@@ -273,7 +287,7 @@ TEST_F(LifecycleControllerTest, ADroppedPlanChangesNothing) {
   }
   EXPECT_TRUE(controller.has(kA));
   EXPECT_FALSE(controller.has(kB));
-  EXPECT_EQ(controller.stats().free, before.free);
+  EXPECT_EQ(resident().free, before.tier(Tier::kResident).free);
   EXPECT_EQ(controller.stats().cached, before.cached);
 }
 
@@ -295,12 +309,12 @@ class WithoutCaching : public LifecycleControllerTest {
 TEST_F(WithoutCaching, NothingMatchesAndAReleaseFreesEverything) {
   run(kA, counting(0, 8));
   EXPECT_EQ(match(counting(0, 9)).tokens, 0);
-  EXPECT_EQ(controller.stats().ready, 2);
+  EXPECT_EQ(resident().ready, 2);
   run(kB, counting(0, 8));
   EXPECT_EQ(controller.stats().deduplicated_blocks, 0);
   EXPECT_EQ(controller.release(kA).freed.size(), 2U);
   EXPECT_EQ(controller.release(kB).freed.size(), 2U);
-  EXPECT_EQ(controller.stats().free, 4);
+  EXPECT_EQ(resident().free, 4);
 }
 
 class WithoutSlots : public LifecycleControllerTest {
@@ -316,6 +330,208 @@ TEST_F(WithoutSlots, OnlyAnEmptySequenceFits) {
   controller.commit(std::move(builder).finish());
   EXPECT_TRUE(controller.has(kA));
   controller.release(kA);
+}
+
+// Four resident slots, two in host memory, two on disk.
+class WithTiers : public testing::Test {
+ protected:
+  explicit WithTiers(ControllerConfig config = {.page_tokens = kPageTokens,
+                                                .resident_slots = 4,
+                                                .host_slots = 2,
+                                                .disk_slots = 2})
+      : controller(config) {}
+
+  void TearDown() override { EXPECT_EQ(controller.check_invariants(), std::nullopt); }
+
+  // One plan that wants pages for `tokens` tokens of a sequence; what it started.
+  Grant grow(SequenceId sequence, std::int64_t tokens) {
+    PlanBuilder builder = controller.plan();
+    const Grant grant = builder.extend(sequence, tokens);
+    take(controller.commit(std::move(builder).finish()));
+    return grant;
+  }
+  void take(const KvCommit& commit) {
+    for (const auto* ops : {&commit.transfers.restores, &commit.transfers.demotions}) {
+      ops_.insert(ops_.end(), ops->begin(), ops->end());
+    }
+  }
+  void finish_transfers(const absl::Status& status = absl::OkStatus()) {
+    for (const TransferOp& op : std::exchange(ops_, {})) controller.apply({op.id, status});
+  }
+  // A sequence whose pages are written, spilling as it goes; room for `reserved` tokens in all.
+  void run(SequenceId sequence, const Tokens& tokens, std::int64_t reserved = 0) {
+    PlanBuilder builder = controller.plan();
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    ASSERT_TRUE(builder.admit(sequence, root, {}, std::max(count, reserved)));
+    take(controller.commit(std::move(builder).finish()));
+    for (std::size_t at = 0; at < tokens.size(); at += kPageTokens) {
+      const auto end = std::min(at + kPageTokens, tokens.size());
+      for (int tries = 0; grow(sequence, static_cast<std::int64_t>(end)) != Grant::kNow; ++tries) {
+        ASSERT_LT(tries, 10);
+        finish_transfers();
+      }
+      take(controller.written(sequence, std::span(tokens).subspan(at, end - at)));
+    }
+    finish_transfers();
+  }
+  std::vector<Tier> tiers(SequenceId sequence) const {
+    std::vector<Tier> tiers;
+    for (const Location& location : controller.locations(sequence)) tiers.push_back(location.tier);
+    return tiers;
+  }
+
+  LifecycleController controller;
+  const BlockKey root = root_key({"tenant", "model", "f32"});
+  std::vector<TransferOp> ops_;
+};
+
+TEST_F(WithTiers, NothingMovesWhilePagesFit) {
+  run(kA, counting(0, 16));
+  EXPECT_EQ(controller.stats().moved, MoveCounts{});
+  EXPECT_THAT(tiers(kA), testing::Each(Tier::kResident));
+}
+
+TEST_F(WithTiers, ALongSequenceGoesToHostMemoryFirstAndThenToDisk) {
+  run(kA, counting(0, 32));
+  const MoveCounts moved = controller.stats().moved;
+  EXPECT_EQ(moved[index_of(Tier::kResident)][index_of(Tier::kHost)], 2);
+  EXPECT_EQ(moved[index_of(Tier::kResident)][index_of(Tier::kDisk)], 2);
+  EXPECT_EQ(controller.stats().tier(Tier::kResident).free, 0);
+  EXPECT_EQ(tiers(kA)[0], Tier::kResident) << "the first page is protected";
+  EXPECT_EQ(tiers(kA)[7], Tier::kResident) << "and so is the last one";
+}
+
+TEST_F(WithTiers, ASequenceIsPutOffWhilePagesAreCopiedDown) {
+  run(kA, counting(0, 16), 20);
+  EXPECT_EQ(grow(kA, 17), Grant::kLater);
+  ASSERT_EQ(ops_.size(), 1U);
+  EXPECT_EQ(ops_[0].reason, MoveReason::kSpill);
+  EXPECT_EQ(grow(kA, 17), Grant::kLater) << "the copy is not there yet";
+  EXPECT_EQ(ops_.size(), 1U) << "and it is not made twice";
+  finish_transfers();
+  EXPECT_EQ(grow(kA, 17), Grant::kNow);
+}
+
+TEST_F(WithTiers, WhatIsCachedIsCopiedDownBeforeWhatIsInUse) {
+  run(kA, counting(0, 8));
+  run(kB, counting(100, 8), 16);
+  controller.release(kA);
+  EXPECT_EQ(grow(kB, 16), Grant::kLater);
+  finish_transfers();
+  EXPECT_EQ(grow(kB, 16), Grant::kNow);
+  EXPECT_THAT(tiers(kB), testing::Each(Tier::kResident));
+  EXPECT_EQ(controller.match(root, counting(0, 9)).tokens, 8) << "and it can still be matched";
+}
+
+TEST_F(WithTiers, WhereAllTiersAreFullOnlyAReleaseHelps) {
+  run(kA, counting(0, 32));
+  PlanBuilder builder = controller.plan();
+  EXPECT_EQ(builder.available_pages(), 0);
+  EXPECT_EQ(builder.extend(kA, 33), Grant::kNever);
+  EXPECT_FALSE(builder.admit(kB, root, {}, 1));
+}
+
+TEST_F(WithTiers, ATransferHoldsItsSlotsWhenItsSequenceIsCancelled) {
+  run(kA, counting(0, 16), 20);
+  grow(kA, 17);
+  ASSERT_EQ(ops_.size(), 1U);
+  const Location from = ops_[0].from;
+  controller.release(kA);
+  EXPECT_EQ(controller.stats().tier(from.tier).draining, 1);
+  finish_transfers();
+  EXPECT_EQ(controller.stats().tier(from.tier).draining, 0);
+  EXPECT_EQ(controller.stats().in_flight, 0);
+}
+
+TEST_F(WithTiers, AFailedCopyIsMadeAgainAndAFailingTierIsClosed) {
+  run(kA, counting(0, 16), 20);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(grow(kA, 17), Grant::kLater);
+    ASSERT_EQ(ops_.size(), 1U);
+    EXPECT_EQ(ops_[0].to.tier, Tier::kHost);
+    finish_transfers(absl::UnavailableError("x"));
+  }
+  EXPECT_EQ(grow(kA, 17), Grant::kLater);
+  ASSERT_EQ(ops_.size(), 1U);
+  EXPECT_EQ(ops_[0].to.tier, Tier::kDisk) << "the host tier is closed";
+  finish_transfers();
+  EXPECT_EQ(grow(kA, 17), Grant::kNow);
+  EXPECT_EQ(controller.stats().failed_transfers, 3);
+}
+
+TEST_F(WithTiers, ALostPageTakesThoseBehindItAndNothingElse) {
+  run(kA, counting(0, 32));
+  controller.release(kA);
+  const PrefixMatch all = controller.match(root, counting(0, 33));
+  ASSERT_EQ(all.tokens, 32);
+  PlanBuilder builder = controller.plan();
+  ASSERT_TRUE(builder.admit(kB, root, all, 32));
+  controller.commit(std::move(builder).finish());
+  const std::vector<Location> where = controller.locations(kB);
+  const auto bad = std::ranges::find(where, Tier::kDisk, &Location::tier);
+  ASSERT_NE(bad, where.end());
+  EXPECT_THAT(controller.readers(*bad), ElementsAre(kB));
+  controller.release(kB);
+  controller.lose(*bad);
+  EXPECT_EQ(controller.match(root, counting(0, 33)).tokens, kPageTokens * (bad - where.begin()));
+  EXPECT_EQ(controller.stats().lost_pages, 1);
+}
+
+class OnDiskWithoutCaching : public WithTiers {
+ protected:
+  OnDiskWithoutCaching()
+      : WithTiers({.page_tokens = kPageTokens,
+                   .resident_slots = 4,
+                   .disk_slots = 4,
+                   .prefix_caching = PrefixCaching::kOff}) {}
+};
+
+TEST_F(OnDiskWithoutCaching, PagesInUseComeBackWhenThereIsRoom) {
+  run(kA, counting(0, 16));
+  run(kB, counting(100, 16));
+  const std::vector<Tier> before = tiers(kA);
+  ASSERT_THAT(before, testing::Contains(Tier::kDisk));
+  controller.release(kB);
+  EXPECT_EQ(grow(kA, 16), Grant::kNow);
+  ASSERT_EQ(static_cast<std::ptrdiff_t>(ops_.size()), std::ranges::count(before, Tier::kDisk));
+  EXPECT_EQ(tiers(kA), before) << "they are read there until then";
+  finish_transfers();
+  EXPECT_THAT(tiers(kA), testing::Each(Tier::kResident));
+}
+
+TEST_F(OnDiskWithoutCaching, ACopyThatCannotBeReadIsLost) {
+  run(kA, counting(0, 16));
+  run(kB, counting(100, 16));
+  controller.release(kB);
+  grow(kA, 16);
+  ASSERT_FALSE(ops_.empty());
+  const TransferOp op = ops_.front();
+  const KvCommit commit = controller.apply({op.id, absl::DataLossError("x")});
+  ASSERT_EQ(commit.lost, op.from);
+  EXPECT_THAT(controller.readers(op.from), ElementsAre(kA));
+  controller.release(kA);
+  controller.lose(op.from);
+  ops_.erase(ops_.begin());
+  finish_transfers();
+  EXPECT_EQ(controller.stats().referenced, 0);
+}
+
+class WithEagerMirror : public WithTiers {
+ protected:
+  WithEagerMirror()
+      : WithTiers({.page_tokens = kPageTokens,
+                   .resident_slots = 4,
+                   .host_slots = 4,
+                   .mirroring = Mirroring::kEager}) {}
+};
+
+TEST_F(WithEagerMirror, FullPagesAreCopiedEarlyAndTheirSlotsTakenAtOnce) {
+  run(kA, counting(0, 16), 20);
+  grow(kA, 16);
+  finish_transfers();
+  EXPECT_EQ(controller.stats().moved[index_of(Tier::kResident)][index_of(Tier::kHost)], 4);
+  EXPECT_THAT(tiers(kA), testing::Each(Tier::kResident));
+  EXPECT_EQ(grow(kA, 17), Grant::kNow);
 }
 
 using LifecycleControllerDeathTest = LifecycleControllerTest;
@@ -335,6 +551,7 @@ TEST_F(LifecycleControllerDeathTest, OurOwnMistakesAreCaught) {
 TEST_F(LifecycleControllerDeathTest, APlanForAnEarlierStateIsRefused) {
   PlanBuilder builder = controller.plan();
   EXPECT_TRUE(builder.admit(kA, root, {}, 4));
+  EXPECT_EQ(builder.extend(kA, 4), Grant::kNow);
   const KvPlan plan = std::move(builder).finish();
   controller.commit(plan);
   EXPECT_DEATH(controller.commit(plan), "check failed");
@@ -360,7 +577,7 @@ TEST_F(LifecycleControllerDeathTest, AMatchUnderAnotherRootIsRefused) {
 TEST_F(LifecycleControllerDeathTest, APlanMayNotReleaseWhatItExtended) {
   run(kA, counting(0, 4));
   PlanBuilder builder = controller.plan();
-  EXPECT_TRUE(builder.extend(kA, 4));  // no new page, and yet it is part of the step
+  EXPECT_EQ(builder.extend(kA, 4), Grant::kNow);  // no new page, and yet part of the step
   EXPECT_DEATH(builder.release(kA), "check failed");
   PlanBuilder twice = controller.plan();
   twice.release(kA);

@@ -31,9 +31,7 @@ engine::EngineStats filled() {
   stats.prompt_tokens = 100;
   stats.generation_tokens = 9007199254740991;
   stats.linear_rows = 77;
-  stats.kv.free = 6;
-  stats.kv.filling = 1;
-  stats.kv.ready = 3;
+  stats.kv.tiers[0] = {.capacity = 10, .free = 6, .filling = 1, .ready = 3, .draining = 0};
   stats.kv.referenced = 2;
   stats.kv.cached = 2;
   stats.kv.lookup_tokens = 64;

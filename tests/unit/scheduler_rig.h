@@ -59,7 +59,9 @@ class Rig {
     Member member = make(id, spec);
     const std::int64_t behind = spec.tokens - spec.written;
     kv::PlanBuilder builder = controller_.plan();
-    ASSERT_TRUE(builder.admit(id, kRoot, {}, behind == 1 ? spec.written : spec.tokens));
+    const std::int64_t held = behind == 1 ? spec.written : spec.tokens;
+    ASSERT_TRUE(builder.admit(id, kRoot, {}, held));
+    ASSERT_EQ(builder.extend(id, held), kv::Grant::kNow);
     controller_.commit(std::move(builder).finish());
     controller_.written(id, std::span(member.content).first(static_cast<size_t>(spec.written)));
     member.written = spec.written;
@@ -98,7 +100,7 @@ class Rig {
   }
 
   std::int64_t pages(base::SequenceId id) const {
-    return static_cast<std::int64_t>(controller_.slots(id).size());
+    return static_cast<std::int64_t>(controller_.locations(id).size());
   }
   const kv::LifecycleController& controller() const { return controller_; }
 

@@ -56,7 +56,9 @@ TEST(Scheduler, ChunksFillTheRestOfTheBudgetOldestFirst) {
   EXPECT_THAT(rig.step().rows,
               ElementsAre(ScheduledRows{kA, 4, 5, true}, ScheduledRows{kB, 3, 5, true},
                           ScheduledRows{kC, 0, 2, false}));
-  EXPECT_EQ(rig.pages(kC), 2) << "an admitted request gets pages for all that it knows";
+  EXPECT_EQ(rig.pages(kC), 1) << "resident pages come chunk by chunk";
+  EXPECT_EQ(rig.controller().plan().available_pages(), 16 - 3 - 2 - 2)
+      << "an admitted request has room for all that it knows";
 }
 
 TEST(Scheduler, AChunkEndsWhereTheBudgetEnds) {
@@ -184,7 +186,8 @@ TEST(Scheduler, NobodyIsAdmittedInAStepThatPreempted) {
   rig.wait(kC, {.tokens = 1});
   const ScheduleResult result = rig.step();
   ASSERT_THAT(result.preempted, ElementsAre(kB));
-  ASSERT_GE(rig.controller().stats().free + rig.controller().stats().cached, 3)
+  ASSERT_GE(
+      rig.controller().stats().tier(kv::Tier::kResident).free + rig.controller().stats().cached, 3)
       << "there must be room for C, or the test says nothing";
   EXPECT_THAT(result.admitted, IsEmpty());
 }
@@ -197,11 +200,11 @@ TEST(Scheduler, ACappedRequestIsAdmittedOnlyWithPagesForItsWorstCase) {
   Rig fits(4, config);
   fits.wait(kA, {.tokens = 5, .worst_case = 16, .preemptions = 1});
   EXPECT_THAT(fits.step().admitted, ElementsAre(kA));
-  EXPECT_EQ(fits.pages(kA), 4);
+  EXPECT_EQ(fits.controller().plan().available_pages(), 0);
   Rig uncapped(4, config);
   uncapped.wait(kA, {.tokens = 5, .worst_case = 17, .preemptions = 0});
   EXPECT_THAT(uncapped.step().admitted, ElementsAre(kA));
-  EXPECT_EQ(uncapped.pages(kA), 2);
+  EXPECT_EQ(uncapped.controller().plan().available_pages(), 2);
 }
 
 TEST(Scheduler, ACappedRequestNeedsNoFurtherPagesToItsEnd) {
@@ -212,7 +215,7 @@ TEST(Scheduler, ACappedRequestNeedsNoFurtherPagesToItsEnd) {
   while (rig.running.front().written < kWorstCase) {
     const ScheduleResult result = rig.step();
     ASSERT_THAT(result.rows, Contains(Field(&ScheduledRows::id, kB)));
-    ASSERT_THAT(result.kv.growths, IsEmpty());
+    ASSERT_EQ(rig.controller().plan().available_pages(), 0);
     ASSERT_THAT(result.kv.releases, IsEmpty());
   }
 }
@@ -262,7 +265,7 @@ TEST(Scheduler, AMatchedPrefixCountsAgainstTheMissingPages) {
   roomy.run(kA, {.tokens = 10, .written = 9, .first_token = 0});
   roomy.wait(kB, {.tokens = 9, .first_token = 0});
   EXPECT_THAT(roomy.step().admitted, ElementsAre(kB));
-  EXPECT_EQ(roomy.controller().stats().free, 1);
+  EXPECT_EQ(roomy.controller().stats().tier(kv::Tier::kResident).free, 1);
 }
 
 TEST(Scheduler, SchedulingChangesNothing) {

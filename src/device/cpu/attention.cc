@@ -248,19 +248,52 @@ class Attention final {
     }
   }
 
+  // Segments of this call that the last of the rows sees.
+  Range segments_of(const Heads& heads) const {
+    return {.begin = params_.window.first,
+            .end = std::min(params_.window.end, heads.groups[0].segments)};
+  }
+
+  float* state_of(const QueryGroup& group, int query) const {
+    const std::int64_t at = (group.outs[query] - pointer_to(params_.out)) / params_.pages.head_dim;
+    return pointer_to(params_.window.state) + at * partial_size_;
+  }
+
+  // What the windows before this one have left.
+  void load_states(const Heads& heads, float* states) const {
+    if (params_.window.first == 0) return;
+    for (std::int64_t g = 0; g < heads.count; ++g) {
+      for (int i = 0; i < heads.groups[g].count; ++i, states += partial_size_) {
+        std::copy_n(state_of(heads.groups[g], i), partial_size_, states);
+      }
+    }
+  }
+
+  // The results, or what the next window needs.
+  void leave(const Heads& heads, const float* states) const {
+    if (params_.window.end >= heads.groups[0].segments) return finish_heads(heads, states);
+    for (std::int64_t g = 0; g < heads.count; ++g) {
+      for (int i = 0; i < heads.groups[g].count; ++i, states += partial_size_) {
+        std::copy_n(states, partial_size_, state_of(heads.groups[g], i));
+      }
+    }
+  }
+
   // On this thread alone.
   void attend(const RowGroup& rows, const Range& tasks) const {
     thread_local std::vector<float> memory;
     thread_local std::vector<QueryGroup> groups;
     const Heads heads = make_heads(rows, tasks, groups);
-    const std::int64_t segments = heads.groups[0].segments;
+    const Range segments = segments_of(heads);
+    if (segments.begin >= segments.end) return;
     float* states = scratch(memory, 2 * heads.size);
     float* partials = states + heads.size;
-    for (std::int64_t segment = 0; segment < segments; ++segment) {
+    load_states(heads, states);
+    for (std::int64_t segment = segments.begin; segment < segments.end; ++segment) {
       attend_segment(heads, segment, partials);
       merge_heads(heads, segment, partials, states);
     }
-    finish_heads(heads, states);
+    leave(heads, states);
   }
 
   // The segments on all threads, a wave at a time; merged in order on this one.
@@ -268,11 +301,13 @@ class Attention final {
     thread_local std::vector<float> memory;
     thread_local std::vector<QueryGroup> groups;
     const Heads heads = make_heads(rows, all_tasks(), groups);
-    const std::int64_t segments = heads.groups[0].segments;
+    const Range segments = segments_of(heads);
+    if (segments.begin >= segments.end) return;
     float* states = scratch(memory, (1 + kWaveSegments) * heads.size);
     float* partials = states + heads.size;
-    for (std::int64_t first = 0; first < segments; first += kWaveSegments) {
-      const std::int64_t count = std::min(kWaveSegments, segments - first);
+    load_states(heads, states);
+    for (std::int64_t first = segments.begin; first < segments.end; first += kWaveSegments) {
+      const std::int64_t count = std::min(kWaveSegments, segments.end - first);
       const std::int64_t shares =
           std::min<std::int64_t>(count, kSharesPerThread * context_.pool.threads());
       const auto attend_share = [&, heads](std::int64_t i) {
@@ -286,7 +321,7 @@ class Attention final {
         merge_heads(heads, first + i, partials + i * heads.size, states);
       }
     }
-    finish_heads(heads, states);
+    leave(heads, states);
   }
 
   const OperatorContext& context_;

@@ -32,6 +32,19 @@ class CpuDevice final : public Device {
     if (!address.ok()) return address.status();
     return Buffer(this, *address, bytes, owner);
   }
+  absl::StatusOr<HostBuffer> allocate_host(std::size_t bytes, base::MemoryOwner owner) override {
+    constexpr std::uint64_t kAlignment = kHostAlignment;
+    absl::StatusOr<Buffer> buffer = allocate(bytes + kAlignment - 1, owner);
+    if (!buffer.ok()) return buffer.status();
+    const std::uint64_t address = buffer->as<std::byte>().address();
+    const DevicePtr<std::byte> aligned((address + kAlignment - 1) / kAlignment * kAlignment);
+    return HostBuffer(std::move(*buffer), std::span(cpu::pointer_to(aligned), bytes), aligned);
+  }
+  void copy(DevicePtr<const std::byte> source, DevicePtr<std::byte> target, std::size_t bytes,
+            Stream& stream) override {
+    queue_.enqueue(stream,
+                   [=] { copy_bytes(cpu::pointer_to(source), cpu::pointer_to(target), bytes); });
+  }
   void fill(DevicePtr<std::byte> target, std::byte value, std::size_t bytes,
             Stream& stream) override {
     queue_.enqueue(
@@ -39,11 +52,13 @@ class CpuDevice final : public Device {
   }
   void copy_to_device(std::span<const std::byte> source, DevicePtr<std::byte> target,
                       Stream& stream) override {
-    queue_.enqueue(stream, [=] { copy(source.data(), cpu::pointer_to(target), source.size()); });
+    queue_.enqueue(stream,
+                   [=] { copy_bytes(source.data(), cpu::pointer_to(target), source.size()); });
   }
   void copy_to_host(DevicePtr<const std::byte> source, std::span<std::byte> target,
                     Stream& stream) override {
-    queue_.enqueue(stream, [=] { copy(cpu::pointer_to(source), target.data(), target.size()); });
+    queue_.enqueue(stream,
+                   [=] { copy_bytes(cpu::pointer_to(source), target.data(), target.size()); });
   }
   base::Ledger allocated() const override { return memory_.allocated(); }
 
@@ -113,7 +128,7 @@ class CpuDevice final : public Device {
   }
 
  private:
-  static void copy(const std::byte* source, std::byte* target, std::size_t bytes) {
+  static void copy_bytes(const std::byte* source, std::byte* target, std::size_t bytes) {
     // An empty span may have no address.
     if (bytes > 0) std::memcpy(target, source, bytes);
   }

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "device/attention_segment.h"
+
 namespace hisparse::device::cpu {
 
 // A weight is stored in panels of 32 output columns, the last one padded with zeros. Inside a panel
@@ -93,9 +95,6 @@ constexpr std::int64_t packed_row_bytes(Activation activation, std::int64_t k) {
   }
   return 0;
 }
-
-// Attention takes keys in segments of this many tokens from position 0 (ARCHITECTURE section 2a).
-inline constexpr int kSegmentTokens = 256;
 
 // Queries that one pass over the keys of a segment serves.
 inline constexpr int kMaxQueries = 48;

@@ -1,0 +1,116 @@
+// Pages on disk, brought into the device's reach layer by layer while a step runs.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/ids.h"
+#include "device/device.h"
+#include "kv/cache_group.h"
+#include "kv/transfer.h"
+#include "model/rank_model.h"
+#include "transfer/disk_pool.h"
+
+namespace hisparse::engine {
+
+// "Page `page` of the sequence in `sequence_slot` is in `slot` of the disk pool."
+struct SpilledPage {
+  std::int32_t sequence_slot = 0;
+  std::int32_t page = 0;
+  base::SlotId slot;
+};
+
+// Owns two halves of staging and a few threads that read. While the device attends to what lies in
+// one half, the next window (of this layer or of the next) is read into the other. The device reads
+// the slices where they were read to. The worker thread calls everything; disk, device and block
+// table outlive it.
+class PageStream final : public model::PageWindows {
+ public:
+  struct Options {
+    device::Device* device = nullptr;
+    const transfer::DiskPool* disk = nullptr;
+    kv::PageLayout layout;
+    device::DevicePtr<std::uint64_t> block_table;  // [sequences, pages_per_sequence]
+    std::int64_t pages_per_sequence = 0;
+    std::int32_t sequences = 0;
+  };
+
+  // Pages that a half holds: enough for the shortest window over all sequences.
+  static std::int64_t pages_per_half(std::int32_t sequences, std::int32_t page_tokens,
+                                     std::int64_t slice_bytes);
+  // Host memory that create() takes.
+  static std::int64_t staging_bytes(std::int32_t sequences, std::int32_t page_tokens,
+                                    std::int64_t slice_bytes);
+
+  static absl::StatusOr<std::unique_ptr<PageStream>> create(const Options& options);
+  ~PageStream() override;
+
+  // A step begins that reads these pages. finish() must end it.
+  void begin(std::vector<SpilledPage> pages);
+  // Every operator of the step has run. The slots that did not hold what was written there.
+  std::vector<base::SlotId> finish();
+
+  std::int32_t count() const override { return static_cast<std::int32_t>(windows_.size()); }
+  device::SegmentWindow enter(std::int32_t layer, std::int32_t window,
+                              device::Stream& stream) override;
+  void leave(device::Stream& stream) override;
+
+  std::int64_t bytes_read() const { return bytes_read_; }  // since it was made
+
+ private:
+  static constexpr std::size_t kHalves = 2;
+
+  // Pages whose tokens are neighbours, and the slots to read for them (several sequences may share
+  // one).
+  struct Window {
+    device::SegmentWindow segments;
+    std::vector<SpilledPage> pages;
+    std::vector<std::size_t> reads;  // [page]: index into `slots`
+    std::vector<base::SlotId> slots;
+  };
+  struct Half {
+    std::vector<std::uint64_t> addresses;  // [page] of the window in it, for the block table
+    device::Event used;                    // behind what reads it
+  };
+  // What the readers do at the moment. Guarded by mutex_.
+  struct Job {
+    const Window* window = nullptr;
+    std::int32_t layer = 0;
+    std::size_t half = 0;
+    std::size_t next = 0;  // of window->slots
+    std::size_t left = 0;
+  };
+
+  explicit PageStream(const Options& options);
+  void cut_windows(const std::vector<SpilledPage>& pages);
+  void start_reading(std::int64_t job);
+  void wait_for_readers();
+  void read_slices();
+  void point_table_at(const Window& window, std::int32_t layer, Half& half, device::Stream& stream);
+  std::int64_t job_count() const {
+    return static_cast<std::int64_t>(windows_.size()) * options_.disk->page().layers;
+  }
+  std::int64_t slice_offset(std::size_t half, std::size_t read) const;
+
+  const Options options_;
+  const std::int64_t capacity_;  // pages in a half
+  device::HostBuffer staging_;   // [halves][capacity][slice]
+  std::array<Half, kHalves> halves_;
+  std::vector<Window> windows_;
+  std::int64_t current_ = 0;  // job that the device works on: layer * windows + window
+  std::int64_t bytes_read_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::condition_variable read_;
+  bool stopping_ = false;          // guarded by mutex_
+  Job job_;                        // guarded by mutex_
+  std::vector<base::SlotId> bad_;  // guarded by mutex_
+  std::vector<std::thread> readers_;
+};
+
+}  // namespace hisparse::engine

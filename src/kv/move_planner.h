@@ -1,0 +1,42 @@
+// Which pages a plan copies to another tier. Internal to kv/.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kv/controller_state.h"
+#include "kv/reclaim.h"
+
+namespace hisparse::kv {
+
+// Adds moves, and evictions that make room for them, to a plan whose claims are final. At most
+// max_transfers are in flight at a time, which bounds what a failure or a stall can hold.
+class MovePlanner final {
+ public:
+  // `free_slots`: resident slots that are left when the plan has been executed, without those of
+  // clean pages.
+  MovePlanner(const ControllerState& state, KvPlan& plan, std::int64_t free_slots);
+
+  // Whether anything should be copied down: somebody waits, few slots are left, or mirroring is
+  // eager. Cheap.
+  bool wants_to_copy_down(std::int64_t wanted) const;
+  // Makes at least `wanted` resident pages clean beyond those that are, as far as it can.
+  void copy_down(const Reclaimable& candidates, std::int64_t wanted);
+  // Copies pages in use up where slots stay free.
+  void bring_back();
+
+ private:
+  std::int64_t budget() const;
+  std::int64_t free_in(Tier tier) const;
+  bool all_resident() const;
+  std::optional<Tier> lower_tier_with_room(const Reclaimable& candidates);
+  void bring_back(base::BlockId id);
+
+  const ControllerState& state_;
+  KvPlan& plan_;
+  std::array<std::int64_t, kTiers> free_{};  // slots by tier, once the plan has been executed
+  const std::int64_t watermark_;             // of resident slots
+  std::size_t evicted_below_ = 0;            // of the candidates
+};
+
+}  // namespace hisparse::kv

@@ -1,0 +1,125 @@
+#include "kv/reclaim.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace hisparse::kv {
+namespace {
+
+// What goes last among the pages in use: the first page (attention sinks), the most recent full
+// ones, and what several requests share.
+constexpr std::size_t kRecentPages = 2;
+
+// Sorts before what is worth more.
+struct VictimRank {
+  int cost = 0;  // 0: used by nobody; 1: in use; 2: in use and protected
+  std::uint64_t stamp = 0;
+  std::int32_t depth = 0;
+  base::BlockId block;
+
+  friend bool operator<(const VictimRank& a, const VictimRank& b) {
+    return std::tie(a.cost, a.stamp, a.depth, a.block) <
+           std::tie(b.cost, b.stamp, b.depth, b.block);
+  }
+};
+
+std::unordered_set<base::BlockId> protected_blocks(const ControllerState& state) {
+  std::unordered_set<base::BlockId> blocks;
+  for (const auto& [sequence, table] : state.tables) {
+    if (table.blocks.empty()) continue;
+    blocks.insert(table.blocks.front());
+    const auto full = static_cast<std::size_t>(table.written / state.config.page_tokens);
+    for (std::size_t page = full - std::min(full, kRecentPages); page < full; ++page) {
+      blocks.insert(table.blocks[page]);
+    }
+  }
+  return blocks;
+}
+
+std::vector<base::BlockId> in_order(std::vector<VictimRank>& ranks) {
+  std::ranges::sort(ranks, [](const auto& a, const auto& b) { return a < b; });
+  std::vector<base::BlockId> blocks;
+  blocks.reserve(ranks.size());
+  for (const VictimRank& rank : ranks) blocks.push_back(rank.block);
+  return blocks;
+}
+
+class Search final {
+ public:
+  Search(const ControllerState& state, const ReferenceCount& references)
+      : state_(state), references_(references), protected_(protected_blocks(state)) {}
+
+  void resident(Reclaimable& found) const {
+    const SlotPool& pool = state_.pool(Tier::kResident);
+    std::vector<VictimRank> clean, dirty;
+    for (std::int32_t slot = 0; slot < pool.capacity(); ++slot) {
+      if (pool.state(base::SlotId(slot)) != CopyState::kReady) continue;
+      const base::BlockId id = pool.owner(base::SlotId(slot));
+      const Block& block = state_.block(id);
+      if (block.moving.valid()) continue;
+      const std::int32_t references = references_(id);
+      if (references == 0 && !block.indexed) continue;  // goes with its sequence
+      (block.clean() ? clean : dirty).push_back(rank(id, references));
+    }
+    found.clean = in_order(clean);
+    found.dirty = in_order(dirty);
+  }
+
+  void cached(const std::vector<base::BlockId>& added, Reclaimable& found) const {
+    ChildrenGone below_gone, resident_gone;
+    const auto add = [&](base::BlockId id) {
+      const Block& block = state_.block(id);
+      if (references_(id) > 0 || block.moving.valid()) return;
+      if (!block.copy(Tier::kResident)) {
+        // A slot of a closed tier is of no use.
+        const bool host = block.copy(Tier::kHost).has_value();
+        if (!state_.closed(host ? Tier::kHost : Tier::kDisk)) {
+          add_leaf(id, below_gone, found.cached_below);
+        }
+      } else if (!block.clean()) {
+        add_leaf(id, resident_gone, found.cached_resident);
+      }
+    };
+    for (const EvictionRank& rank : state_.cached) add(rank.block);
+    for (const base::BlockId id : added) add(id);
+  }
+
+ private:
+  VictimRank rank(base::BlockId id, std::int32_t references) const {
+    const Block& block = state_.block(id);
+    int cost = 0;
+    if (references > 0) cost = references > 1 || protected_.contains(id) ? 2 : 1;
+    return {.cost = cost,
+            .stamp = references > 0 ? 0 : block.stamp,
+            .depth = references > 0 ? block.depth : -block.depth,
+            .block = id};
+  }
+
+  // A parent can go once all its children have, in the same list.
+  using ChildrenGone = std::unordered_map<base::BlockId, std::int32_t>;
+  void add_leaf(base::BlockId id, ChildrenGone& gone, std::vector<base::BlockId>& list) const {
+    const Block& block = state_.block(id);
+    const auto children = gone.find(id);
+    if (block.children != (children == gone.end() ? 0 : children->second)) return;
+    if (block.parent.valid()) ++gone[block.parent];
+    list.push_back(id);
+  }
+
+  const ControllerState& state_;
+  const ReferenceCount& references_;
+  const std::unordered_set<base::BlockId> protected_;
+};
+
+}  // namespace
+
+Reclaimable find_reclaimable(const ControllerState& state, const ReferenceCount& references,
+                             const std::vector<base::BlockId>& added) {
+  Reclaimable found;
+  const Search search(state, references);
+  search.resident(found);
+  search.cached(added, found);
+  found.lower_free = state.free_slots(Tier::kHost) + state.free_slots(Tier::kDisk);
+  return found;
+}
+
+}  // namespace hisparse::kv

@@ -1,0 +1,34 @@
+// Copies one page of one rank from one tier to another.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "device/device.h"
+#include "kv/transfer.h"
+#include "transfer/aligned_buffer.h"
+#include "transfer/rank_memory.h"
+
+namespace hisparse::transfer {
+
+// Owns a stream of its own and, with a disk, a page of staging. One thread.
+class PageCopier final {
+ public:
+  explicit PageCopier(const RankMemory& memory);
+
+  // Waits until the page is there. DataLoss when the disk does not hold what was written,
+  // Unavailable when it cannot be written, or what the device says.
+  absl::Status copy(const kv::Location& from, const kv::Location& to);
+
+ private:
+  device::DevicePtr<std::byte> address(const kv::Location& location) const;
+  absl::Status copy_memory(const kv::Location& from, const kv::Location& to);
+  absl::Status write_to_disk(const kv::Location& from, base::SlotId slot);
+  absl::Status read_from_disk(base::SlotId slot, const kv::Location& to);
+
+  const RankMemory memory_;
+  std::unique_ptr<device::Stream> stream_;
+  AlignedBuffer staging_;  // [layers][slice of the disk pool]
+};
+
+}  // namespace hisparse::transfer

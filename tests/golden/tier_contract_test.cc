@@ -1,0 +1,160 @@
+// Where pages lie changes no bit of any logit: all resident against host memory, disk, and both,
+// with pages that are spilled midway, matched in a lower tier, restored, preempted.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/support/test_engine.h"
+
+namespace hisparse::test {
+namespace {
+
+constexpr std::int32_t kPromptTokens = 300;
+constexpr std::int32_t kNewTokens = 24;
+constexpr std::int64_t kPagesNeeded = 21;  // of 16 tokens
+
+struct Tiers {
+  const char* name;
+  std::int64_t resident;  // pages
+  std::int64_t host;
+  std::int64_t disk;
+  bool eager_mirror = false;
+};
+
+void PrintTo(const Tiers& tiers, std::ostream* out) { *out << tiers.name; }
+
+// Bytes of a page over all ranks, and of one in the files.
+struct PageSizes {
+  std::int64_t memory = 0;
+  std::int64_t file = 0;
+};
+
+PageSizes page_sizes(std::int32_t ranks) {
+  config::EngineSettings roomy = settings();
+  roomy.tensor_parallel_size = ranks;
+  roomy.kv_tiering = config::KvTiering::kHybrid;
+  const engine::LaunchPlan plan = TestEngine(roomy).plan();
+  return {.memory = plan.page_bytes, .file = plan.disk_page_bytes};
+}
+
+config::EngineSettings tiered(const Tiers& tiers, std::int32_t ranks = 1) {
+  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+  const PageSizes page = page_sizes(ranks);
+  config::EngineSettings tight = settings();
+  tight.tensor_parallel_size = ranks;
+  tight.kv_tiering = config::KvTiering::kHybrid;
+  tight.kv_cache_memory_bytes = tiers.resident * page.memory;
+  // Half a page more, since it is given in GiB.
+  tight.swap_space = tiers.host == 0 ? 0.0
+                                     : (static_cast<double>(tiers.host) + 0.5) *
+                                           static_cast<double>(page.memory) / kGibibyte;
+  tight.kv_disk_space = tiers.disk * page.file;
+  if (tiers.disk > 0) tight.kv_disk_path = testing::TempDir();
+  tight.kv_eager_mirror = tiers.eager_mirror;
+  return tight;
+}
+
+std::int64_t moved(const engine::EngineStats& stats, kv::Tier from, kv::Tier to) {
+  return stats.kv.moved[index_of(from)][index_of(to)];
+}
+
+// The forced tiers were used.
+void expect_used(const Tiers& tiers, const engine::EngineStats& stats) {
+  if (tiers.host > 0) EXPECT_GT(moved(stats, kv::Tier::kResident, kv::Tier::kHost), 0);
+  if (tiers.disk > 0) {
+    EXPECT_GT(moved(stats, kv::Tier::kResident, kv::Tier::kDisk), 0);
+    EXPECT_GT(stats.streamed.decode_bytes, 0);
+    EXPECT_GT(stats.streamed.prefill_bytes, 0);
+  }
+  EXPECT_EQ(stats.preemptions, 0);
+  EXPECT_EQ(stats.kv.failed_transfers, 0);
+}
+
+class TierContract : public testing::TestWithParam<Tiers> {};
+
+TEST_P(TierContract, ASequenceThatDoesNotFitGetsTheSameBits) {
+  for (std::int32_t ranks : {1, 2, 8}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    config::EngineSettings roomy = settings();
+    roomy.tensor_parallel_size = ranks;
+    TestEngine resident(roomy);
+    const Answer expected = resident.run(1, prompt_of(kPromptTokens, 7), kNewTokens);
+    TestEngine engine(tiered(GetParam(), ranks));
+    expect_equal(engine.run(1, prompt_of(kPromptTokens, 7), kNewTokens), expected);
+    expect_used(GetParam(), *engine.engine().stats());
+  }
+}
+
+TEST_P(TierContract, ABatchOfMixedStatesGetsTheSameBits) {
+  constexpr std::uint64_t kRequests = 4;
+  const auto prompt = [](std::uint64_t seed) {
+    const auto step = static_cast<std::int32_t>(seed);
+    return prompt_of(20 + 60 * step, 3 + step);
+  };
+  TestEngine resident(settings());
+  TestEngine engine(tiered({.name = "batch",
+                            .resident = GetParam().resident + 4,
+                            .host = GetParam().host * 2,
+                            .disk = GetParam().disk * 2,
+                            .eager_mirror = GetParam().eager_mirror}));
+  std::vector<engine::RequestHandle> handles;
+  for (std::uint64_t seed = 0; seed < kRequests; ++seed) {
+    handles.push_back(engine.submit(seed, prompt(seed), kNewTokens));
+  }
+  for (std::uint64_t seed = 0; seed < kRequests; ++seed) {
+    expect_equal(engine.wait(seed, std::move(handles[seed])),
+                 resident.run(seed, prompt(seed), kNewTokens));
+  }
+}
+
+TEST_P(TierContract, APrefixIsFoundWhereItLies) {
+  TestEngine resident(settings());
+  const Answer expected = resident.run(1, prompt_of(kPromptTokens, 7), kNewTokens);
+  TestEngine engine(tiered(GetParam()));
+  expect_equal(engine.run(1, prompt_of(kPromptTokens, 7), kNewTokens), expected);
+  const Answer again = engine.run(1, prompt_of(kPromptTokens, 7), kNewTokens);
+  EXPECT_EQ(again.usage.cached_tokens, 288);
+  expect_equal(again, expected);
+  const auto stats = engine.engine().stats();
+  EXPECT_GT(stats->kv.hit_pages[index_of(kv::Tier::kHost)] +
+                stats->kv.hit_pages[index_of(kv::Tier::kDisk)],
+            0);
+}
+
+TEST_P(TierContract, ChaosStreamsAndTaggedAddressesChangeNoBit) {
+  const device::CpuDeviceOptions chaos = {.streams = device::StreamMode::kDeferred,
+                                          .addresses = device::AddressMode::kTagged,
+                                          .fresh = device::FreshMemory::kNaN,
+                                          .isa = device::IsaChoice::kBest,
+                                          .chaos_seed = 11};
+  TestEngine resident(settings());
+  TestEngine engine(tiered(GetParam()), chaos);
+  expect_equal(engine.run(1, prompt_of(kPromptTokens, 7), kNewTokens),
+               resident.run(1, prompt_of(kPromptTokens, 7), kNewTokens));
+}
+
+const Tiers kTiers[] = {
+    {"Host", 4, kPagesNeeded, 0},
+    {"HostEager", 4, kPagesNeeded, 0, true},
+    {"Disk", 4, 0, kPagesNeeded},
+    {"DiskEager", 4, 0, kPagesNeeded, true},
+    {"HostAndDisk", 4, 6, kPagesNeeded - 10},
+    {"OneResidentPage", 1, 5, kPagesNeeded - 5},
+};
+
+INSTANTIATE_TEST_SUITE_P(Places, TierContract, testing::ValuesIn(kTiers),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(TierLedger, IsWhatTheAllocatorsHold) {
+  for (std::int32_t ranks : {1, 2}) {
+    TestEngine engine(tiered({"ledger", 4, 5, 6}, ranks));
+    const auto stats = engine.engine().stats();
+    EXPECT_EQ(stats->planned, stats->allocated);
+    EXPECT_GT(stats->planned[base::MemoryOwner::kKvHost], 0);
+  }
+}
+
+}  // namespace
+}  // namespace hisparse::test

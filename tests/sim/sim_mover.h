@@ -1,0 +1,68 @@
+// A mover for the simulator: copies take any time, come back in any order, fail, and are told
+// twice.
+#pragma once
+
+#include <functional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/paged_oracle.h"
+#include "transfer/mover.h"
+
+namespace hisparse::test {
+
+class SimMover final : public transfer::Mover {
+ public:
+  SimMover(PagedOracle& device, std::mt19937_64& random) : device_(device), random_(random) {}
+
+  void set_wake(std::function<void()> /*wake*/) override {}
+
+  void submit(kv::TransferPlan plan) override {
+    for (auto* ops : {&plan.restores, &plan.demotions}) {
+      pending_.insert(pending_.end(), ops->begin(), ops->end());
+    }
+  }
+
+  std::vector<kv::TransferDone> drain() override {
+    std::vector<kv::TransferDone> done;
+    while (!pending_.empty() && below(3) != 0) {
+      const auto at = static_cast<std::size_t>(below(pending_.size()));
+      const kv::TransferOp op = pending_[at];
+      pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(at));
+      done.push_back({.id = op.id, .status = run(op)});
+      if (below(10) == 0) done.push_back(done.back());
+    }
+    return done;
+  }
+
+  // The disk is full or broken: nothing can be written to it.
+  void fail_disk(bool fails) { disk_fails_ = fails; }
+
+  bool idle() const { return pending_.empty(); }
+  std::int64_t copies() const { return copies_; }
+  std::int64_t failures() const { return failures_; }
+
+ private:
+  std::uint64_t below(std::uint64_t bound) { return random_() % bound; }
+
+  absl::Status run(const kv::TransferOp& op) {
+    const bool disk = op.to.tier == kv::Tier::kDisk;
+    if ((disk && disk_fails_) || below(30) == 0) {
+      ++failures_;
+      return absl::UnavailableError("the page cannot be written");
+    }
+    if (!device_.copy(op.from, op.to)) return absl::DataLossError("the page is not what it was");
+    ++copies_;
+    return absl::OkStatus();
+  }
+
+  PagedOracle& device_;
+  std::mt19937_64& random_;
+  std::vector<kv::TransferOp> pending_;
+  bool disk_fails_ = false;
+  std::int64_t copies_ = 0;
+  std::int64_t failures_ = 0;
+};
+
+}  // namespace hisparse::test
