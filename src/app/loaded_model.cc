@@ -60,10 +60,9 @@ void log_plan(const engine::LaunchPlan& plan) {
                engine::kv_cache_tokens(plan) / worker.page_tokens, worker.page_tokens,
                engine::kv_cache_tokens(plan), plan.max_model_len);
   if (worker.host_slots > 0 || worker.disk_slots > 0) {
-    spdlog::info("KV tiers: {} pages resident, {} in host memory, {} on disk ({}, {})",
+    spdlog::info("KV tiers: {} pages resident, {} in host memory, {} on disk{}",
                  worker.resident_slots, worker.host_slots, worker.disk_slots,
-                 engine::describe_bytes(worker.disk_slots * plan.disk_page_bytes),
-                 worker.disk_slots > 0 ? worker.disk_folder : "no folder");
+                 worker.disk_slots > 0 ? " in " + worker.disk_folder : "");
   }
   if (engine::kv_cache_tokens(plan) < plan.max_model_len) {
     spdlog::warn(
@@ -72,6 +71,12 @@ void log_plan(const engine::LaunchPlan& plan) {
   }
   spdlog::info("memory: {} in all: {}", engine::describe_bytes(plan.ledger.total()),
                engine::describe(plan.ledger));
+  const std::int64_t resident = plan.ledger[base::MemoryOwner::kKvSlab];
+  const std::int64_t host = plan.ledger[base::MemoryOwner::kKvHost];
+  spdlog::info("memory by tier: KV_GPU {} / KV_HOST {} / KV_DISK {} / other {}",
+               engine::describe_bytes(resident), engine::describe_bytes(host),
+               engine::describe_bytes(worker.disk_slots * plan.disk_page_bytes),
+               engine::describe_bytes(plan.ledger.total() - resident - host));
 }
 
 // A line at each tenth.

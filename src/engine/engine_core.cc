@@ -1,5 +1,7 @@
 #include "engine/engine_core.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -30,6 +32,18 @@ Usage usage_of(const Sequence& sequence) {
   return {.prompt_tokens = sequence.prompt_tokens,
           .completion_tokens = sequence.output_tokens(),
           .cached_tokens = std::max(sequence.cached_tokens, 0)};
+}
+
+// Every move and its reason, at debug level.
+void trace(const kv::TransferPlan& plan) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  for (const auto* ops : {&plan.restores, &plan.demotions}) {
+    for (const kv::TransferOp& op : *ops) {
+      spdlog::debug("transfer {}: block {} from {} slot {} to {} slot {} ({})", op.id.value(),
+                    op.block.value(), kv::name_of(op.from.tier), op.from.slot.value(),
+                    kv::name_of(op.to.tier), op.to.slot.value(), kv::name_of(op.reason));
+    }
+  }
 }
 
 void erase_id(std::vector<base::SequenceId>& ids, base::SequenceId id) { std::erase(ids, id); }
@@ -179,6 +193,7 @@ void EngineCore::give_back_slot(Sequence& sequence) {
 void EngineCore::absorb(kv::KvCommit commit) {
   pending_deltas_.insert(pending_deltas_.end(), commit.deltas.begin(), commit.deltas.end());
   pending_freed_.insert(pending_freed_.end(), commit.freed.begin(), commit.freed.end());
+  trace(commit.transfers);
   // The mover fills these slots; poison would come too late.
   for (const kv::TransferOp& op : commit.transfers.restores) {
     if (op.to.tier == kv::Tier::kResident) std::erase(pending_freed_, op.to.slot);
@@ -204,6 +219,9 @@ void EngineCore::lose_page(const kv::Location& location) {
 
 void EngineCore::apply_transfers() {
   for (const kv::TransferDone& done : mover_.drain()) {
+    if (!done.status.ok()) {
+      spdlog::warn("transfer {} failed: {}", done.id.value(), done.status.ToString());
+    }
     kv::KvCommit commit = controller_.apply(done);
     const std::optional<kv::Location> lost = commit.lost;
     absorb(std::move(commit));
