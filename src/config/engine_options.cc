@@ -1,3 +1,4 @@
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -125,6 +126,7 @@ std::string find_tier_conflict(const EngineSettings& engine) {
     }
     return "--kv-disk-path, --kv-disk-space and --kv-eager-mirror need --kv-tiering hybrid";
   }
+  if (!std::isfinite(engine.swap_space)) return "--swap-space must be a number of GiB";
   if (engine.kv_disk_path.empty() != (engine.kv_disk_space == 0)) {
     return "--kv-disk-path and --kv-disk-space belong together";
   }

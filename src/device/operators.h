@@ -122,8 +122,8 @@ inline constexpr std::int64_t kAllSegments = std::int64_t{1} << 62;
 struct SegmentWindow {
   std::int64_t first = 0;
   std::int64_t end = kAllSegments;
-  DevicePtr<float>
-      state;  // [rows, heads, 2 + head_dim], kept from call to call; not for a single one
+  // [rows, heads, 2 + head_dim], kept from call to call; not for a single one.
+  DevicePtr<float> state = {};
 };
 
 struct PagedAttentionParams {
@@ -133,7 +133,7 @@ struct PagedAttentionParams {
   KvPages pages;
   std::int32_t heads = 0;
   float scale = 0.0f;  // head_dim^-0.5
-  SegmentWindow window;
+  SegmentWindow window = {};
   std::uint64_t wait_ticket =
       0;  // the pages may be read only after this event's ticket (restores); 0: at once
 };

@@ -106,9 +106,9 @@ absl::StatusOr<std::int32_t> resolve_slots(const config::EngineSettings& setting
 }
 
 // Pages of the lower tiers.
-void plan_tiers(const config::EngineSettings& settings, const transfer::PageShape& page,
-                LaunchPlan& plan) {
-  if (settings.kv_tiering == config::KvTiering::kOff) return;
+absl::Status plan_tiers(const config::EngineSettings& settings, const transfer::PageShape& page,
+                        LaunchPlan& plan) {
+  if (settings.kv_tiering == config::KvTiering::kOff) return absl::OkStatus();
   constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
   const auto host_bytes = static_cast<std::int64_t>(settings.swap_space * kGibibyte);
   plan.disk_page_bytes = plan.ranks * transfer::DiskPool::file_bytes(1, page);
@@ -120,6 +120,15 @@ void plan_tiers(const config::EngineSettings& settings, const transfer::PageShap
   plan.worker.disk_slots = slots(settings.kv_disk_space, plan.disk_page_bytes);
   plan.worker.disk_folder = settings.kv_disk_path;
   if (plan.worker.disk_slots > 0) plan.worker.model.pages = model::PageAccess::kWindowed;
+  if (host_bytes > 0 && plan.worker.host_slots == 0) {
+    return absl::InvalidArgumentError("--swap-space does not hold one page of " +
+                                      std::to_string(plan.page_bytes) + " bytes");
+  }
+  if (settings.kv_disk_space > 0 && plan.worker.disk_slots == 0) {
+    return absl::InvalidArgumentError("--kv-disk-space does not hold one page of " +
+                                      std::to_string(plan.disk_page_bytes) + " bytes");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<base::Ledger> plan_all_ranks(const format::Checkpoint& checkpoint,
@@ -142,7 +151,7 @@ absl::Status check_memory(const base::Ledger& ledger, DTypeChoice dtype) {
   return absl::ResourceExhaustedError(
       "the configuration needs " + describe_bytes(ledger.total()) + ", and of " +
       describe_bytes(available) + " of free memory at most 95 % may be taken (" + describe(ledger) +
-      "): lower --kv-cache-memory-bytes, --max-num-batched-tokens or --max-num-seqs" +
+      "): lower --kv-cache-memory-bytes, --swap-space, --max-num-batched-tokens or --max-num-seqs" +
       (dtype == DTypeChoice::kF32 || dtype == DTypeChoice::kBF16 ? ", or use --dtype auto" : ""));
 }
 
@@ -184,11 +193,13 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   worker.max_sequences = settings.max_num_seqs;
   worker.pages_per_sequence = (plan.max_model_len + settings.block_size - 1) / settings.block_size;
   worker.freed_pages = options.freed_pages;
+  worker.stream_half_bytes = options.stream_half_bytes;
   worker.observe_logits = options.observe_logits;
   const kv::PageLayout layout(dense_cache_group(plan.spec, shard, worker.model.kv_dtype),
                               worker.page_tokens);
   plan.page_bytes = plan.ranks * layout.page_bytes();
-  plan_tiers(settings, {.layers = layout.layers(), .layer_bytes = layout.layer_bytes()}, plan);
+  HS_RETURN_IF_ERROR(
+      plan_tiers(settings, {.layers = layout.layers(), .layer_bytes = layout.layer_bytes()}, plan));
   // First without a slab: what it must leave room for.
   HS_ASSIGN_OR_RETURN(const base::Ledger rest, plan_all_ranks(checkpoint, plan));
   HS_ASSIGN_OR_RETURN(worker.resident_slots, resolve_slots(settings, plan, rest.total()));

@@ -21,9 +21,10 @@ struct LaunchOptions {
   TokenBytes token_bytes;                 // of the tokenizer
   std::vector<base::TokenId> end_tokens;  // that the tokenizer adds to the checkpoint's
   model::LoadProgress progress;
-  device::CpuDeviceOptions device;              // tests
-  FreedPages freed_pages = FreedPages::kLeave;  // tests
-  LogitsObserver observe_logits;                // tests
+  device::CpuDeviceOptions device;                                 // tests
+  FreedPages freed_pages = FreedPages::kLeave;                     // tests
+  std::int64_t stream_half_bytes = PageStream::kDefaultHalfBytes;  // tests
+  LogitsObserver observe_logits;                                   // tests
 };
 
 // Everything that start-up decided; printed, and part of /version and of the cache keys.

@@ -16,9 +16,6 @@ namespace {
 
 // Reads under way at a time: what a fast disk wants.
 constexpr int kReaders = 4;
-// Of a half, where the shortest window does not need more.
-constexpr std::int64_t kHalfBytes = std::int64_t{32} << 20;
-
 // Windows begin where both a segment and a page begin.
 std::int64_t window_step(std::int32_t page_tokens) {
   return std::lcm<std::int64_t>(device::kSegmentTokens, page_tokens);
@@ -26,24 +23,26 @@ std::int64_t window_step(std::int32_t page_tokens) {
 
 }  // namespace
 
-std::int64_t PageStream::pages_per_half(std::int32_t sequences, std::int32_t page_tokens,
-                                        std::int64_t slice_bytes) {
-  return std::max(sequences * window_step(page_tokens) / page_tokens, kHalfBytes / slice_bytes);
+std::int64_t PageStream::Shape::pages_per_half() const {
+  return std::max(sequences * window_step(page_tokens) / page_tokens, half_bytes / slice_bytes);
 }
 
-std::int64_t PageStream::staging_bytes(std::int32_t sequences, std::int32_t page_tokens,
-                                       std::int64_t slice_bytes) {
-  return static_cast<std::int64_t>(kHalves) * pages_per_half(sequences, page_tokens, slice_bytes) *
-         slice_bytes;
+std::int64_t PageStream::Shape::staging_bytes() const {
+  return static_cast<std::int64_t>(kHalves) * pages_per_half() * slice_bytes;
+}
+
+PageStream::Shape PageStream::shape_of(const Options& options) {
+  return {.sequences = options.sequences,
+          .page_tokens = options.layout.page_tokens(),
+          .slice_bytes = options.disk->slice_bytes(),
+          .half_bytes = options.half_bytes};
 }
 
 absl::StatusOr<std::unique_ptr<PageStream>> PageStream::create(const Options& options) {
   std::unique_ptr<PageStream> stream(new PageStream(options));
-  const std::int64_t bytes =
-      staging_bytes(options.sequences, options.layout.page_tokens(), options.disk->slice_bytes());
-  HS_ASSIGN_OR_RETURN(
-      stream->staging_,
-      options.device->allocate_host(static_cast<std::size_t>(bytes), base::MemoryOwner::kStaging));
+  const auto bytes = static_cast<std::size_t>(shape_of(options).staging_bytes());
+  HS_ASSIGN_OR_RETURN(stream->staging_,
+                      options.device->allocate_host(bytes, base::MemoryOwner::kStaging));
   for (int i = 0; i < kReaders; ++i) {
     stream->readers_.emplace_back([raw = stream.get()] { raw->read_slices(); });
   }
@@ -51,9 +50,7 @@ absl::StatusOr<std::unique_ptr<PageStream>> PageStream::create(const Options& op
 }
 
 PageStream::PageStream(const Options& options)
-    : options_(options),
-      capacity_(pages_per_half(options.sequences, options.layout.page_tokens(),
-                               options.disk->slice_bytes())) {}
+    : options_(options), capacity_(shape_of(options).pages_per_half()) {}
 
 PageStream::~PageStream() {
   {

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "device/device.h"
 #include "kv/cache_group.h"
@@ -37,14 +38,21 @@ class PageStream final : public model::PageWindows {
     device::DevicePtr<std::uint64_t> block_table;  // [sequences, pages_per_sequence]
     std::int64_t pages_per_sequence = 0;
     std::int32_t sequences = 0;
+    std::int64_t half_bytes = kDefaultHalfBytes;
   };
+  static constexpr std::int64_t kDefaultHalfBytes = std::int64_t{32} << 20;
 
-  // Pages that a half holds: enough for the shortest window over all sequences.
-  static std::int64_t pages_per_half(std::int32_t sequences, std::int32_t page_tokens,
-                                     std::int64_t slice_bytes);
-  // Host memory that create() takes.
-  static std::int64_t staging_bytes(std::int32_t sequences, std::int32_t page_tokens,
-                                    std::int64_t slice_bytes);
+  // Sizes of the staging: a half takes `half_bytes`, or what the shortest window over all sequences
+  // needs, if that is more.
+  struct Shape {
+    std::int32_t sequences = 0;
+    std::int32_t page_tokens = 0;
+    std::int64_t slice_bytes = 0;
+    std::int64_t half_bytes = kDefaultHalfBytes;
+
+    std::int64_t pages_per_half() const;
+    std::int64_t staging_bytes() const;  // host memory that create() takes
+  };
 
   static absl::StatusOr<std::unique_ptr<PageStream>> create(const Options& options);
   ~PageStream() override;
@@ -86,6 +94,7 @@ class PageStream final : public model::PageWindows {
   };
 
   explicit PageStream(const Options& options);
+  static Shape shape_of(const Options& options);
   void cut_windows(const std::vector<SpilledPage>& pages);
   void start_reading(std::int64_t job);
   void wait_for_readers();

@@ -15,7 +15,7 @@
 namespace hisparse::engine {
 
 // Bytes that steps have read from disk for pages that were not in memory, since the start. A decode
-// step is one in which every request has one row.
+// step is one in which every row is sampled.
 struct StreamedBytes {
   std::int64_t decode_bytes = 0;
   std::int64_t prefill_bytes = 0;
@@ -35,9 +35,9 @@ struct StepResult {
   std::vector<base::TokenId> tokens;  // one per StepPlan::samples
   // Pages that the step read and that do not hold what was written there: what the sequences that
   // read them have computed is void.
-  std::vector<kv::Location> bad_pages;
+  std::vector<kv::Location> bad_pages = {};
   device::DeviceCounters counters;  // of rank 0, since the start
-  StreamedBytes streamed;           // over all ranks
+  StreamedBytes streamed = {};      // over all ranks
 };
 
 // Called once for each step, in step order, on a thread of the executor.

@@ -28,12 +28,13 @@ struct WorkerBytes {
     const std::int64_t logits = options.model.max_logit_rows;
     slab = options.resident_slots * layout.page_bytes();
     host = options.host_slots * layout.page_bytes();
-    page_staging =
-        options.disk_slots == 0
-            ? 0
-            : PageStream::staging_bytes(options.max_sequences, layout.page_tokens(),
-                                        transfer::DiskPool::file_bytes(
-                                            1, {.layers = 1, .layer_bytes = layout.layer_bytes()}));
+    const std::int64_t slice_bytes =
+        transfer::DiskPool::file_bytes(1, {.layers = 1, .layer_bytes = layout.layer_bytes()});
+    const PageStream::Shape stream = {.sequences = options.max_sequences,
+                                      .page_tokens = layout.page_tokens(),
+                                      .slice_bytes = slice_bytes,
+                                      .half_bytes = options.stream_half_bytes};
+    page_staging = options.disk_slots == 0 ? 0 : stream.staging_bytes();
     block_table = options.max_sequences * options.pages_per_sequence * size(sizeof(std::uint64_t));
     tokens = rows * size(sizeof(base::TokenId));
     sequence_slots = rows * size(sizeof(std::int32_t));
@@ -142,7 +143,8 @@ absl::Status Worker::allocate_tiers() {
                                           .layout = layout_,
                                           .block_table = block_table_.as<std::uint64_t>(),
                                           .pages_per_sequence = options_.pages_per_sequence,
-                                          .sequences = options_.max_sequences}));
+                                          .sequences = options_.max_sequences,
+                                          .half_bytes = options_.stream_half_bytes}));
   return absl::OkStatus();
 }
 
@@ -291,8 +293,8 @@ void Worker::note_reads(const sched::StepPlan& plan, StepResult& result) {
     result.bad_pages.push_back({.tier = kv::Tier::kDisk, .slot = slot});
   }
   const std::int64_t bytes = page_stream_->bytes_read() - streamed_.total();
-  const bool decode =
-      std::ranges::all_of(plan.rows, [](const sched::StepRows& rows) { return rows.count == 1; });
+  // Every row is a request's last token, and gives it the next one.
+  const bool decode = plan.samples.size() == plan.tokens.size();
   (decode ? streamed_.decode_bytes : streamed_.prefill_bytes) += bytes;
 }
 

@@ -36,10 +36,11 @@ using LogitsObserver = std::function<void(const sched::StepPlan& plan,
 struct WorkerOptions {
   model::ModelOptions model;
   std::int32_t page_tokens = 0;
-  std::int32_t resident_slots = 0;      // pages in the slab
-  std::int32_t host_slots = 0;          // pages in host memory
-  std::int32_t disk_slots = 0;          // pages on disk ...
-  std::string disk_folder;              // ... in a file there
+  std::int32_t resident_slots = 0;  // pages in the slab
+  std::int32_t host_slots = 0;      // pages in host memory
+  std::int32_t disk_slots = 0;      // pages on disk ...
+  std::string disk_folder;          // ... in a file there
+  std::int64_t stream_half_bytes = PageStream::kDefaultHalfBytes;
   std::int32_t max_sequences = 0;       // rows of the block table
   std::int64_t pages_per_sequence = 0;  // its columns
   FreedPages freed_pages = FreedPages::kLeave;

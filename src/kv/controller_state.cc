@@ -30,7 +30,9 @@ std::int64_t ControllerState::capacity() const {
 
 bool ControllerState::closed(Tier tier) const {
   constexpr std::int32_t kMaxFailedWrites = 3;
-  return tier != Tier::kResident && failed_writes[index_of(tier)] >= kMaxFailedWrites;
+  constexpr std::int32_t kMaxLostCopies = 32;
+  return tier != Tier::kResident && (failed_writes[index_of(tier)] >= kMaxFailedWrites ||
+                                     lost_copies[index_of(tier)] >= kMaxLostCopies);
 }
 
 std::int64_t ControllerState::usable_slots() const {
@@ -215,6 +217,10 @@ void ControllerState::end_move(base::TransferId id, bool filled, std::vector<bas
     set_copy_state(op.block, op.to.tier, CopyState::kReady);
     failed_writes[index_of(op.to.tier)] = 0;
     ++totals.moved[index_of(op.from.tier)][index_of(op.to.tier)];
+    // Two copies below the slab would take room that was promised to others.
+    if (op.from.tier == Tier::kDisk && op.to.tier == Tier::kHost) {
+      give_back_copy(moved, Tier::kDisk, freed);
+    }
   } else {
     give_back_copy(moved, op.to.tier, freed);
     if (op.to.tier > op.from.tier) ++failed_writes[index_of(op.to.tier)];

@@ -53,8 +53,10 @@ struct ControllerState {
   const SlotPool& pool(Tier tier) const { return pools[index_of(tier)]; }
   SlotPool& pool(Tier tier) { return pools[index_of(tier)]; }
   std::int64_t capacity() const;  // slots, over all tiers
-  // A tier that could not be written several times in a row takes no further pages.
+  // A tier that could not be written several times in a row, or has lost many pages, takes no
+  // further ones.
   bool closed(Tier tier) const;
+  bool any_closed() const { return closed(Tier::kHost) || closed(Tier::kDisk); }
   std::int64_t free_slots(Tier tier) const { return closed(tier) ? 0 : pool(tier).free(); }
   std::int64_t usable_slots() const;  // over all tiers: in use, or free in an open tier
   bool full(const Block& block) const;
@@ -96,6 +98,7 @@ struct ControllerState {
   std::unordered_map<base::SequenceId, SequenceTable> tables;
   std::unordered_map<base::TransferId, TransferOp> in_flight;
   std::array<std::int32_t, kTiers> failed_writes{};  // in a row
+  std::array<std::int32_t, kTiers> lost_copies{};    // since the start
   KvTotals totals;
   std::uint64_t epoch = 1;  // one more at every change; a default KvPlan is of none
   std::int64_t next_transfer = 0;

@@ -103,12 +103,13 @@ void start_moves(ControllerState& state, const std::vector<KvPlan::Move>& moves,
 
 // The copy at `location` is bad. Nobody reads it.
 void lose_copy(ControllerState& state, const Location& location, KvCommit& commit) {
+  ++state.totals.lost_pages;
+  ++state.lost_copies[index_of(location.tier)];
   const base::BlockId id = state.pool(location.tier).owner(location.slot);
-  if (!id.valid()) return;
+  if (!id.valid()) return;  // it was its reader's alone, and has gone with it
   const Block& block = state.block(id);
   const bool only = std::ranges::none_of(
       kAllTiers, [&](Tier tier) { return tier != location.tier && block.whole_in(tier); });
-  ++state.totals.lost_pages;
   if (only) {
     HS_CHECK(block.references == 0);
     if (block.indexed) state.forget(id, commit.freed);
@@ -209,11 +210,13 @@ KvCommit LifecycleController::apply(const TransferDone& done) {
   ++state_->epoch;
   const TransferOp op = found->second;
   state_->end_move(op.id, done.status.ok(), commit.freed);
-  const bool alive = state_->pool(op.from.tier).owner(op.from.slot) == op.block;
-  if (alive && done.status.ok() && op.to.tier < op.from.tier) {
+  const auto holds = [&](const Location& location) {
+    return state_->pool(location.tier).owner(location.slot) == op.block;
+  };
+  if (done.status.ok() && op.to.tier < op.from.tier && holds(op.to)) {
     tell_holders(*state_, op.block, commit);
   }
-  if (alive && absl::IsDataLoss(done.status)) commit.lost = op.from;
+  if (absl::IsDataLoss(done.status) && holds(op.from)) commit.lost = op.from;
   return commit;
 }
 
@@ -227,6 +230,8 @@ KvCommit LifecycleController::lose(const Location& location) {
   ++state_->epoch;
   KvCommit commit;
   lose_copy(*state_, location, commit);
+  // The place may be bad, not the page.
+  state_->pool(location.tier).use_last(location.slot);
   return commit;
 }
 
@@ -258,7 +263,8 @@ KvStats LifecycleController::stats() const {
                                    .free = pool.free(),
                                    .filling = pool.count(CopyState::kFilling),
                                    .ready = pool.count(CopyState::kReady),
-                                   .draining = pool.count(CopyState::kDraining)};
+                                   .draining = pool.count(CopyState::kDraining),
+                                   .closed = state_->closed(tier)};
   }
   const KvTotals& totals = state_->totals;
   stats.cached = static_cast<std::int32_t>(state_->cached.size());

@@ -107,6 +107,7 @@ struct TierStats {
   std::int32_t filling = 0;   // being written by a sequence or a transfer
   std::int32_t ready = 0;     // all rows are there
   std::int32_t draining = 0;  // the same, and a transfer reads them
+  bool closed = false;        // takes no further pages: it failed too often
 };
 
 // Pages copied, [from][to].
@@ -195,8 +196,8 @@ class LifecycleController {
 };
 
 // What PlanBuilder::extend says. kLater: pages are being copied down, or can be, and give room
-// then. kNever: not unless somebody gives pages up.
-enum class Grant : std::uint8_t { kNow, kLater, kNever };
+// then. kNoSlot, kNoRoom: not unless somebody gives up a resident slot, or pages in any tier.
+enum class Grant : std::uint8_t { kNow, kLater, kNoSlot, kNoRoom };
 
 // Collects what one step wants while keeping count of what that leaves, without touching the
 // controller. Engine thread; must not outlive the controller; void after any change of it.
@@ -226,6 +227,8 @@ class PlanBuilder {
   [[nodiscard]] Grant extend(base::SequenceId sequence, std::int64_t tokens);
   // The most tokens up to `tokens` for which extend() would say kNow.
   std::int64_t tokens_with_room(base::SequenceId sequence, std::int64_t tokens) const;
+  // Whether releasing the sequence would give what extend() said was missing.
+  bool release_helps(base::SequenceId sequence, Grant missing) const;
   // Takes everything from a sequence that the controller knows and this plan has not extended
   // (preemption).
   void release(base::SequenceId sequence);

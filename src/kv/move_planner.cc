@@ -31,9 +31,11 @@ bool MovePlanner::wants_to_copy_down(std::int64_t wanted) const {
          free_in(Tier::kResident) < watermark_;
 }
 
-// The fastest; where all are full, room is made by what nobody uses.
-std::optional<Tier> MovePlanner::lower_tier_with_room(const Reclaimable& candidates) {
+// The fastest; where all are full, what nobody uses makes room for what must go.
+std::optional<Tier> MovePlanner::lower_tier_with_room(const Reclaimable& candidates,
+                                                      MoveReason reason) {
   if (free_in(Tier::kHost) <= 0 && free_in(Tier::kDisk) <= 0) {
+    if (reason != MoveReason::kSpill) return std::nullopt;
     if (evicted_below_ == candidates.cached_below.size()) return std::nullopt;
     const base::BlockId gone = candidates.cached_below[evicted_below_++];
     plan_.evictions.push_back(gone);
@@ -58,13 +60,11 @@ void MovePlanner::copy_down(const Reclaimable& candidates, std::int64_t wanted) 
   for (const base::BlockId id : candidates.dirty) {
     if (copied >= std::max(wanted, ahead) || budget() <= 0) return;
     if (std::ranges::find(plan_.evictions, id) != plan_.evictions.end()) continue;
-    const std::optional<Tier> to = lower_tier_with_room(candidates);
+    const MoveReason reason = copied < wanted ? MoveReason::kSpill : MoveReason::kMirror;
+    const std::optional<Tier> to = lower_tier_with_room(candidates, reason);
     if (!to) return;
     --free_[index_of(*to)];
-    plan_.moves.push_back({.block = id,
-                           .from = Tier::kResident,
-                           .to = *to,
-                           .reason = copied < wanted ? MoveReason::kSpill : MoveReason::kMirror});
+    plan_.moves.push_back({.block = id, .from = Tier::kResident, .to = *to, .reason = reason});
     ++copied;
   }
 }

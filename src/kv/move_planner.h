@@ -29,7 +29,7 @@ class MovePlanner final {
   std::int64_t budget() const;
   std::int64_t free_in(Tier tier) const;
   bool all_resident() const;
-  std::optional<Tier> lower_tier_with_room(const Reclaimable& candidates);
+  std::optional<Tier> lower_tier_with_room(const Reclaimable& candidates, MoveReason reason);
   void bring_back(base::BlockId id);
 
   const ControllerState& state_;

@@ -55,7 +55,7 @@ struct PlanBuilder::State {
   std::int64_t available;    // pages over all tiers
   std::int64_t claimed = 0;  // resident slots
   std::int64_t freed = 0;    // resident slots of released pages that are in no index
-  std::int64_t wanted = 0;   // resident slots that were missing when somebody was put off, at most
+  std::int64_t put_off = 0;  // resident slots that somebody asked for and has to wait for
   mutable std::optional<Reclaimable> found;  // empty: the overlay has changed since
   KvPlan plan;
 };
@@ -176,6 +176,13 @@ void PlanBuilder::State::choose_victims() {
     plan.evictions.assign(candidates.cached_resident.begin(),
                           candidates.cached_resident.begin() + (short_of - drops));
   }
+  if (controller.any_closed()) {
+    const std::vector<base::BlockId>& gone = reclaimable().worthless;
+    plan.evictions.insert(plan.evictions.begin(), gone.begin(), gone.end());
+  }
+  const std::int64_t wanted =
+      put_off == 0 ? 0
+                   : std::max<std::int64_t>(0, put_off - std::max<std::int64_t>(0, slots_left()));
   if (planner.wants_to_copy_down(wanted)) planner.copy_down(reclaimable(), wanted);
   planner.bring_back();
 }
@@ -233,10 +240,10 @@ Grant PlanBuilder::extend(base::SequenceId sequence, std::int64_t tokens) {
   const std::int64_t pages =
       std::max<std::int64_t>(0, state.controller.pages_for(tokens) - held.pages);
   const std::int64_t beyond = std::max<std::int64_t>(0, held.pages + pages - held.reserved);
-  if (beyond > 0 && beyond > state.available) return Grant::kNever;
+  if (beyond > 0 && beyond > state.available) return Grant::kNoRoom;
   if (pages > 0 && pages > state.free_slots() - state.claimed && pages > state.slots_left()) {
-    if (!state.room_can_be_made()) return Grant::kNever;
-    state.wanted = std::max(state.wanted, pages - state.slots_left());
+    if (!state.room_can_be_made()) return Grant::kNoSlot;
+    state.put_off += pages;
     return Grant::kLater;
   }
   state.claim(sequence, pages);
@@ -256,6 +263,17 @@ std::int64_t PlanBuilder::tokens_with_room(base::SequenceId sequence, std::int64
     pages = std::clamp<std::int64_t>(state.slots_left(), 0, pages);
   }
   return std::min(tokens, (held.pages + pages) * state.controller.config.page_tokens);
+}
+
+bool PlanBuilder::release_helps(base::SequenceId sequence, Grant missing) const {
+  const State& state = *state_;
+  const SequenceTable& table = state.controller.table(sequence);
+  const bool any_page = missing == Grant::kNoRoom || state.reclaimable().lower_room() == 0;
+  if (any_page && table.pages_to_come() > 0) return true;
+  return std::ranges::any_of(table.blocks, [&](base::BlockId id) {
+    const bool resident = state.controller.block(id).copy(Tier::kResident).has_value();
+    return state.references(id) == 1 && (any_page || resident);
+  });
 }
 
 void PlanBuilder::release(base::SequenceId sequence) {

@@ -66,22 +66,26 @@ class Search final {
   }
 
   void cached(const std::vector<base::BlockId>& added, Reclaimable& found) const {
-    ChildrenGone below_gone, resident_gone;
-    const auto add = [&](base::BlockId id) {
+    std::vector<base::BlockId> order;
+    for (const EvictionRank& rank : state_.cached) order.push_back(rank.block);
+    order.insert(order.end(), added.begin(), added.end());
+    std::erase_if(order, [this](base::BlockId id) {
+      return references_(id) > 0 || state_.block(id).moving.valid();
+    });
+    ChildrenGone gone;
+    for (const base::BlockId id : order) {
+      if (only_in_closed_tiers(id)) add_leaf(id, gone, found.worthless);
+    }
+    ChildrenGone below_gone = gone, resident_gone = gone;
+    for (const base::BlockId id : order) {
       const Block& block = state_.block(id);
-      if (references_(id) > 0 || block.moving.valid()) return;
+      if (only_in_closed_tiers(id)) continue;
       if (!block.copy(Tier::kResident)) {
-        // A slot of a closed tier is of no use.
-        const bool host = block.copy(Tier::kHost).has_value();
-        if (!state_.closed(host ? Tier::kHost : Tier::kDisk)) {
-          add_leaf(id, below_gone, found.cached_below);
-        }
+        add_leaf(id, below_gone, found.cached_below);
       } else if (!block.clean()) {
         add_leaf(id, resident_gone, found.cached_resident);
       }
-    };
-    for (const EvictionRank& rank : state_.cached) add(rank.block);
-    for (const base::BlockId id : added) add(id);
+    }
   }
 
  private:
@@ -95,7 +99,12 @@ class Search final {
             .block = id};
   }
 
-  // A parent can go once all its children have, in the same list.
+  bool only_in_closed_tiers(base::BlockId id) const {
+    return std::ranges::all_of(
+        kAllTiers, [&](Tier tier) { return !state_.block(id).copy(tier) || state_.closed(tier); });
+  }
+
+  // A parent can go once all its children have, in the same list or before.
   using ChildrenGone = std::unordered_map<base::BlockId, std::int32_t>;
   void add_leaf(base::BlockId id, ChildrenGone& gone, std::vector<base::BlockId>& list) const {
     const Block& block = state_.block(id);

@@ -24,6 +24,9 @@ struct Reclaimable {
   // Cached blocks that are only resident, children before parents: where nothing can be copied
   // down, they can be given up.
   std::vector<base::BlockId> cached_resident;
+  // Cached blocks that are only in closed tiers, children before parents: they give no room and
+  // keep their parents, so every plan gives them up.
+  std::vector<base::BlockId> worthless;
   std::int64_t lower_free = 0;  // slots below the resident tier
 
   // Pages that could be copied down.

@@ -1,5 +1,7 @@
 #include "kv/slot_pool.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace hisparse::kv {
@@ -39,6 +41,11 @@ void SlotPool::give_back(base::SlotId slot) {
   current.reset();
   owners_[static_cast<std::size_t>(slot.value())] = base::BlockId();
   free_slots_.push_back(slot);
+}
+
+void SlotPool::use_last(base::SlotId slot) {
+  const auto found = std::ranges::find(free_slots_, slot);
+  if (found != free_slots_.end()) std::rotate(free_slots_.begin(), found, found + 1);
 }
 
 std::optional<CopyState> SlotPool::state(base::SlotId slot) const {

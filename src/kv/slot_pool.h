@@ -23,6 +23,8 @@ class SlotPool final {
   base::SlotId take(base::BlockId owner);
   void set_state(base::SlotId slot, CopyState state);  // of a slot in use (checked)
   void give_back(base::SlotId slot);                   // of a slot in use (checked)
+  // A free slot becomes the last to be handed out (nothing happens to one in use).
+  void use_last(base::SlotId slot);
 
   std::int32_t capacity() const { return static_cast<std::int32_t>(states_.size()); }
   std::int32_t free() const { return static_cast<std::int32_t>(free_slots_.size()); }

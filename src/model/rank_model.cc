@@ -12,9 +12,6 @@ using base::MemoryOwner;
 using device::DevicePtr;
 using device::LinearInput;
 
-// The largest score and the sum of weights, in front of the weighted values (SegmentWindow).
-constexpr std::int64_t kAttentionHeader = 2;
-
 // Bytes of each activation buffer; the one place that both the plan and the allocation read.
 struct ActivationBytes {
   std::int64_t inverse_frequencies, cos_sin, hidden, partial, q, kv, attention_state, mlp, gathered,
@@ -31,7 +28,7 @@ struct ActivationBytes {
     q = rows * shard.heads * head_dim * kFloat;
     kv = rows * shard.kv_heads * head_dim * kFloat;
     attention_state = options.pages == PageAccess::kWindowed
-                          ? rows * shard.heads * (kAttentionHeader + head_dim) * kFloat
+                          ? rows * shard.heads * (device::kPartialHeader + head_dim) * kFloat
                           : 0;
     mlp = rows * shard.intermediate * kFloat;
     gathered = options.max_logit_rows * spec.hidden * kFloat;

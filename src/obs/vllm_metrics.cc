@@ -13,8 +13,12 @@ std::vector<Series> labelled(const Labels& labels, std::int64_t value) {
   return {{labels, static_cast<double>(value)}};
 }
 
-// Slots of the resident tier.
-std::int64_t capacity(const kv::KvStats& kv) { return kv.tier(kv::Tier::kResident).capacity; }
+// Slots of all tiers.
+std::int64_t capacity(const kv::KvStats& kv) {
+  std::int64_t slots = 0;
+  for (const kv::TierStats& tier : kv.tiers) slots += tier.capacity;
+  return slots;
+}
 
 // 0 to 1 in spite of vLLM's name. Cached pages that nobody uses count as free, as there.
 double usage(const kv::KvStats& kv) {
@@ -30,7 +34,7 @@ void add_gauges(Families& families, const engine::EngineStats& stats, const Labe
   families.push_back(gauge("vllm:num_requests_waiting", "Alias of hisparse_requests_waiting.",
                            labelled(labels, stats.waiting)));
   families.push_back(gauge("vllm:kv_cache_usage_perc",
-                           "Share of the resident pages that sequences use, 0 to 1.",
+                           "Share of the pages of all tiers that sequences use, 0 to 1.",
                            {{labels, usage(stats.kv)}}));
   Labels config = labels;
   config.push_back({"block_size", std::to_string(stats.page_tokens)});

@@ -49,25 +49,31 @@ class Pass {
     for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i) {
       const SequenceView& sequence = running_[i];
       if (state_[i] != State::kIdle || sequence.tokens - sequence.written <= 1) continue;
-      std::int64_t count = rows_with_room(sequence, sequence.written);
-      if (count == 0 && extend(i, sequence.written + 1)) count = 1;
-      if (count == 0) continue;
-      add_rows(sequence, sequence.written, count);
+      Chunk chunk = chunk_with_room(sequence, sequence.written);
+      if (chunk.rows == 0 && !chunk.waits && extend(i, sequence.written + 1)) chunk.rows = 1;
+      if (chunk.rows == 0) continue;
+      add_rows(sequence, sequence.written, chunk.rows);
       state_[i] = State::kScheduled;
     }
   }
 
-  // Rows of the next chunk whose pages are there. Pages that are not resident are read once for
-  // each chunk, so a chunk of less than half its size waits while more room is being made.
-  std::int64_t rows_with_room(const SequenceView& sequence, std::int64_t first) {
+  // Rows whose pages are there, or none while room for more is being made.
+  struct Chunk {
+    std::int64_t rows = 0;
+    bool waits = false;
+  };
+
+  // Pages that are not resident are read once for each chunk, so a chunk of less than half its size
+  // waits while room is being made.
+  Chunk chunk_with_room(const SequenceView& sequence, std::int64_t first) {
     const std::int64_t wanted = std::min(budget_, sequence.tokens - first);
     const std::int64_t room = pages_.tokens_with_room(sequence.id, first + wanted) - first;
     if (room < wanted) {
-      const kv::Grant grant = pages_.extend(sequence.id, first + wanted);
-      if (grant == kv::Grant::kLater && 2 * room < wanted) return 0;
+      const bool more_comes = pages_.extend(sequence.id, first + wanted) == kv::Grant::kLater;
+      if (more_comes && 2 * room < wanted) return {.waits = true};
     }
-    if (room <= 0) return 0;
-    return pages_.extend(sequence.id, first + room) == kv::Grant::kNow ? room : 0;
+    if (room <= 0 || pages_.extend(sequence.id, first + room) != kv::Grant::kNow) return {};
+    return {.rows = room};
   }
 
   void admit_waiting() {
@@ -92,8 +98,8 @@ class Pass {
     if (missing + growth > pages_.available_pages()) return false;
     if (!pages_.admit(sequence.id, sequence.root, match, tokens)) return false;
     result_.admitted.push_back(sequence.id);
-    const std::int64_t count = rows_with_room(sequence, match.tokens);
-    if (count > 0) add_rows(sequence, match.tokens, count);
+    const Chunk chunk = chunk_with_room(sequence, match.tokens);
+    if (chunk.rows > 0) add_rows(sequence, match.tokens, chunk.rows);
     return true;
   }
 
@@ -101,15 +107,10 @@ class Pass {
   // while pages are being copied down, too: they make room for the next step.
   bool extend(std::size_t i, std::int64_t tokens) {
     for (;;) {
-      switch (pages_.extend(running_[i].id, tokens)) {
-        case kv::Grant::kNow:
-          return true;
-        case kv::Grant::kLater:
-          return false;
-        case kv::Grant::kNever:
-          break;
-      }
-      const std::optional<std::size_t> victim = youngest_victim_after(i);
+      const kv::Grant grant = pages_.extend(running_[i].id, tokens);
+      if (grant == kv::Grant::kNow) return true;
+      if (grant == kv::Grant::kLater) return false;
+      const std::optional<std::size_t> victim = youngest_victim_after(i, grant);
       if (!victim) return false;
       pages_.release(running_[*victim].id);
       state_[*victim] = State::kPreempted;
@@ -117,9 +118,12 @@ class Pass {
     }
   }
 
-  std::optional<std::size_t> youngest_victim_after(std::size_t i) const {
+  std::optional<std::size_t> youngest_victim_after(std::size_t i, kv::Grant missing) const {
     for (std::size_t j = running_.size(); j-- > i + 1;) {
-      if (state_[j] == State::kIdle && running_[j].preemptions < config_.max_preemptions) return j;
+      if (state_[j] == State::kIdle && running_[j].preemptions < config_.max_preemptions &&
+          pages_.release_helps(running_[j].id, missing)) {
+        return j;
+      }
     }
     return std::nullopt;
   }

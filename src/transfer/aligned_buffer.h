@@ -1,6 +1,7 @@
 // Host memory for unbuffered file access.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <memory>

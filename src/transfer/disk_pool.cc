@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -52,9 +53,13 @@ absl::Status open_error(const std::string& folder) {
 
 // Takes the room now, not when a page is written.
 absl::Status reserve(int file, std::int64_t bytes, const std::string& folder) {
-  const int error = ::posix_fallocate(file, 0, bytes);
+  int error = 0;
+  do {
+    error = ::posix_fallocate(file, 0, bytes);
+  } while (error == EINTR);
   if (error == 0) return absl::OkStatus();
   errno = error;
+  if (error != ENOSPC && error != EDQUOT && error != EFBIG) return open_error(folder);
   const std::string text =
       error_text("the disk of --kv-disk-path " + folder + " has no room for " +
                  std::to_string(bytes) + " bytes of KV pages: lower --kv-disk-space");
@@ -77,7 +82,7 @@ absl::Status transfer_all(Call call, std::int64_t bytes, const char* what) {
 }  // namespace
 
 std::int64_t DiskPool::file_bytes(std::int32_t slots, const PageShape& page) {
-  return slots * page.layers * sealed_bytes(page);
+  return std::int64_t{slots} * page.layers * sealed_bytes(page);
 }
 
 absl::StatusOr<std::unique_ptr<DiskPool>> DiskPool::create(const std::string& folder,
@@ -87,14 +92,18 @@ absl::StatusOr<std::unique_ptr<DiskPool>> DiskPool::create(const std::string& fo
   std::string name = folder + "/hisparse-kv-XXXXXX";
   const int named = ::mkostemp(name.data(), O_CLOEXEC);
   if (named < 0) return open_error(folder);
+  // Before the other descriptor: where the file system cannot reserve, this writes to it.
+  if (absl::Status status = reserve(named, file_bytes(slots, page), folder); !status.ok()) {
+    ::unlink(name.c_str());
+    ::close(named);
+    return status;
+  }
   // Some file systems (tmpfs, say) know only buffered access.
   const int direct = ::open(name.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT);
   ::unlink(name.c_str());
   if (direct >= 0) ::close(named);
-  std::unique_ptr<DiskPool> pool(
+  return std::unique_ptr<DiskPool>(
       new DiskPool(direct >= 0 ? direct : named, direct >= 0, slots, page));
-  HS_RETURN_IF_ERROR(reserve(pool->file_, file_bytes(slots, page), folder));
-  return pool;
 }
 
 DiskPool::DiskPool(int file, bool unbuffered, std::int32_t slots, const PageShape& page)

@@ -23,6 +23,10 @@ PagedOracle::PagedOracle(const kv::ControllerConfig& config, std::int32_t sequen
   }
 }
 
+void PagedOracle::poison(const kv::Location& page) {
+  for (std::int64_t token = 0; token < page_tokens_; ++token) at(page, token) = {};
+}
+
 bool PagedOracle::copy(const kv::Location& from, const kv::Location& to) {
   if (from.tier == kv::Tier::kDisk && spoiled_.contains(from.slot)) return false;
   for (std::int64_t token = 0; token < page_tokens_; ++token) at(to, token) = at(from, token);

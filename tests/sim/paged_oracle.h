@@ -36,6 +36,8 @@ class PagedOracle {
 
   // What a mover does. False when the source is spoiled.
   bool copy(const kv::Location& from, const kv::Location& to);
+  // What is there is being overwritten.
+  void poison(const kv::Location& page);
   // A page on disk no longer holds what was written there.
   void spoil(base::SlotId slot) { spoiled_.insert(slot); }
   const std::optional<std::string>& contradiction() const { return contradiction_; }

@@ -20,6 +20,8 @@ class SimMover final : public transfer::Mover {
 
   void submit(kv::TransferPlan plan) override {
     for (auto* ops : {&plan.restores, &plan.demotions}) {
+      // The real one writes there from now on, beside the step.
+      for (const kv::TransferOp& op : *ops) device_.poison(op.to);
       pending_.insert(pending_.end(), ops->begin(), ops->end());
     }
   }

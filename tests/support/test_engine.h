@@ -28,7 +28,9 @@ struct Answer {
 // Temperature 1, so that the random streams are part of what must not change.
 class TestEngine {
  public:
+  // Staging for pages on disk is as small as can be, so that there are several windows.
   explicit TestEngine(config::EngineSettings settings, device::CpuDeviceOptions device = {}) {
+    options_.stream_half_bytes = 0;
     settings.model = test_data("golden/data/llama3_rope");
     settings.dtype = config::DTypeChoice::kF32;
     settings.threads = 2;

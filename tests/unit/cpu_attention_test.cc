@@ -81,22 +81,32 @@ class PagedHistory final {
 
   const KvPages& pages() const { return pages_; }
 
-  // [rows, heads, head_dim]
-  std::vector<float> attend(const std::vector<Row>& rows, const std::vector<float>& q) {
+  // [rows, heads, head_dim]; with `borders` in several calls, each up to one of these segments.
+  std::vector<float> attend(const std::vector<Row>& rows, const std::vector<float>& q,
+                            std::vector<std::int64_t> borders = {}) {
     Buffer slots = device_.upload(slots_of(rows));
     Buffer positions = device_.upload(positions_of(rows));
     Buffer q_buffer = device_.upload(q);
     Buffer out = device_.floats(static_cast<std::int64_t>(q.size()));
-    device_.device->paged_attention(
-        {.q = q_buffer.as<float>(),
-         .out = out.as<float>(),
-         .placement = {.sequence_slots = slots.as<std::int32_t>(),
-                       .positions = positions.as<std::int64_t>(),
-                       .rows = static_cast<std::int64_t>(rows.size())},
-         .pages = pages_,
-         .heads = history_.heads.heads,
-         .scale = 1.0f / std::sqrt(static_cast<float>(history_.heads.head_dim))},
-        *device_.stream);
+    const auto row_count = static_cast<std::int64_t>(rows.size());
+    Buffer state = device_.floats(row_count * history_.heads.heads *
+                                  (kPartialHeader + history_.heads.head_dim));
+    borders.push_back(kAllSegments);
+    std::int64_t first = 0;
+    for (const std::int64_t end : borders) {
+      device_.device->paged_attention(
+          {.q = q_buffer.as<float>(),
+           .out = out.as<float>(),
+           .placement = {.sequence_slots = slots.as<std::int32_t>(),
+                         .positions = positions.as<std::int64_t>(),
+                         .rows = row_count},
+           .pages = pages_,
+           .heads = history_.heads.heads,
+           .scale = 1.0f / std::sqrt(static_cast<float>(history_.heads.head_dim)),
+           .window = {.first = first, .end = end, .state = state.as<float>()}},
+          *device_.stream);
+      first = end;
+    }
     return device_.download(out);
   }
 
@@ -237,6 +247,10 @@ TEST(CpuAttention, RowHasTheSameBitsInEveryBatchPageSizeAndThreadCount) {
             const std::vector<Row> last(rows.end() - 3, rows.end());
             const auto tail = std::span(alone).last(static_cast<std::size_t>(3 * width));
             ASSERT_TRUE(same_bits(paged.attend(last, {q.end() - 3 * width, q.end()}), tail));
+            // Windows of segments, for many rows and for few.
+            ASSERT_TRUE(same_bits(paged.attend(rows, q, {1, 2, 4}), alone));
+            ASSERT_TRUE(
+                same_bits(paged.attend(last, {q.end() - 3 * width, q.end()}, {3, 4}), tail));
           }
         }
       }

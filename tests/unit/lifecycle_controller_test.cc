@@ -216,7 +216,7 @@ TEST_F(LifecycleControllerTest, APlanSeesItsOwnClaims) {
   EXPECT_EQ(builder.pages_missing(kA, 13), 1);
   EXPECT_FALSE(builder.admit(kB, root, {}, 5));
   EXPECT_EQ(builder.extend(kA, 16), Grant::kNow);
-  EXPECT_EQ(builder.extend(kA, 17), Grant::kNever);
+  EXPECT_EQ(builder.extend(kA, 17), Grant::kNoRoom);
   EXPECT_EQ(builder.available_pages(), 0);
   const KvPlan plan = std::move(builder).finish();
   ASSERT_EQ(plan.growths.size(), 1U);
@@ -232,7 +232,7 @@ TEST_F(LifecycleControllerTest, AHugeRequestIsRefusedNotWrappedAround) {
   EXPECT_EQ(builder.pages_missing(kA, kHuge), kHuge / kPageTokens + 1);
   EXPECT_FALSE(builder.admit(kA, root, {}, kHuge));
   EXPECT_TRUE(builder.admit(kA, root, {}, 1));
-  EXPECT_EQ(builder.extend(kA, kHuge), Grant::kNever);
+  EXPECT_EQ(builder.extend(kA, kHuge), Grant::kNoRoom);
 }
 
 TEST_F(LifecycleControllerTest, PreemptionMakesRoomInTheSamePlan) {
@@ -427,7 +427,7 @@ TEST_F(WithTiers, WhereAllTiersAreFullOnlyAReleaseHelps) {
   run(kA, counting(0, 32));
   PlanBuilder builder = controller.plan();
   EXPECT_EQ(builder.available_pages(), 0);
-  EXPECT_EQ(builder.extend(kA, 33), Grant::kNever);
+  EXPECT_EQ(builder.extend(kA, 33), Grant::kNoRoom);
   EXPECT_FALSE(builder.admit(kB, root, {}, 1));
 }
 

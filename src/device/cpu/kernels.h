@@ -128,9 +128,6 @@ struct PanelProduct {
   ProductResult result = ProductResult::kStore;
 };
 
-// The result of attention over some keys, not yet divided by the sum: [max, sum, values[head_dim]].
-inline constexpr int kPartialHeader = 2;
-
 // Attention of up to kMaxQueries queries over one segment of one KV head.
 struct SegmentAttention {
   const void* const* k_rows = nullptr;     // [counts max] rows [head_dim] of `element`
