@@ -256,7 +256,7 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
   config.page_bytes = plan.page_bytes;
   std::unique_ptr<transfer::Mover> mover = std::make_unique<transfer::NullMover>();
   if (config.core.kv.tiered()) {
-    mover = std::make_unique<transfer::PageMover>(workers->memories());
+    HS_ASSIGN_OR_RETURN(mover, transfer::PageMover::create(workers->memories()));
   }
   launched.engine =
       std::make_unique<Engine>(config, std::move(workers), std::move(mover), options.token_bytes);

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "engine/dense_pages.h"
+#include "transfer/page_mover.h"
 
 namespace hisparse::engine {
 namespace {
@@ -75,6 +76,12 @@ base::Ledger plan_worker_memory(const format::Checkpoint& checkpoint, const mode
   ledger[MemoryOwner::kTables] = bytes.block_table;
   ledger[MemoryOwner::kKvHost] = host_bytes(bytes.host);
   ledger[MemoryOwner::kStaging] = kPhases * bytes.phase_slot() + host_bytes(bytes.page_staging);
+  if (options.disk_slots > 0) {
+    ledger[MemoryOwner::kStaging] +=
+        transfer::PageMover::kThreadsPerRank *
+        host_bytes(transfer::PageCopier::staging_bytes(
+            {.layers = layout.layers(), .layer_bytes = layout.layer_bytes()}));
+  }
   return ledger;
 }
 

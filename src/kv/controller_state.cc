@@ -217,6 +217,7 @@ void ControllerState::end_move(base::TransferId id, bool filled, std::vector<bas
     set_copy_state(op.block, op.to.tier, CopyState::kReady);
     failed_writes[index_of(op.to.tier)] = 0;
     ++totals.moved[index_of(op.from.tier)][index_of(op.to.tier)];
+    ++totals.moved_for[static_cast<std::size_t>(op.reason)];
     // Two copies below the slab would take room that was promised to others.
     if (op.from.tier == Tier::kDisk && op.to.tier == Tier::kHost) {
       give_back_copy(moved, Tier::kDisk, freed);

@@ -41,6 +41,7 @@ struct KvTotals {
   std::int64_t failed_transfers = 0;
   std::int64_t lost_pages = 0;
   MoveCounts moved{};
+  std::array<std::int64_t, kMoveReasons> moved_for{};
 };
 
 // Blocks, slots, index and tables, with the few primitive moves that keep them consistent with each

@@ -280,6 +280,7 @@ KvStats LifecycleController::stats() const {
   stats.failed_transfers = totals.failed_transfers;
   stats.lost_pages = totals.lost_pages;
   stats.moved = totals.moved;
+  stats.moved_for = totals.moved_for;
   return stats;
 }
 

@@ -128,6 +128,7 @@ struct KvStats {
   std::int64_t failed_transfers = 0;
   std::int64_t lost_pages = 0;  // whose rows were found to be other than what was written
   MoveCounts moved{};
+  std::array<std::int64_t, kMoveReasons> moved_for{};  // by MoveReason
 
   const TierStats& tier(Tier tier) const { return tiers[index_of(tier)]; }
 };

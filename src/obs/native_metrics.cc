@@ -101,6 +101,19 @@ void add_tiers(Families& families, const EngineStats& stats) {
   families.push_back(counter("hisparse_kv_moved_bytes_total",
                              "Bytes of pages copied between tiers, over all ranks.",
                              moves(kv, static_cast<double>(stats.page_bytes))));
+  std::vector<Series> reasons, closed;
+  for (std::size_t i = 0; i < kv::kMoveReasons; ++i) {
+    const std::string reason(kv::name_of(static_cast<kv::MoveReason>(i)));
+    reasons.push_back({{{"reason", reason}}, static_cast<double>(kv.moved_for[i])});
+  }
+  for (const kv::Tier tier : kv::kAllTiers) {
+    closed.push_back({{{"tier", label(tier)}}, kv.tier(tier).closed ? 1.0 : 0.0});
+  }
+  families.push_back(counter("hisparse_kv_moves_total",
+                             "Pages copied between tiers, by reason (mirror, spill, restore).",
+                             reasons));
+  families.push_back(gauge("hisparse_kv_tier_closed",
+                           "1: the tier failed too often and takes no further pages.", closed));
   families.push_back(gauge("hisparse_kv_transfers_in_flight", "Pages that are being copied.",
                            one(std::int64_t{kv.in_flight})));
   families.push_back(counter("hisparse_kv_failed_transfers_total",

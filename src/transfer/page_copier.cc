@@ -6,10 +6,16 @@
 namespace hisparse::transfer {
 
 PageCopier::PageCopier(const RankMemory& memory)
-    : memory_(memory), stream_(memory.device->create_stream()) {
+    : memory_(memory), stream_(memory.device->create_stream()) {}
+
+absl::StatusOr<std::unique_ptr<PageCopier>> PageCopier::create(const RankMemory& memory) {
+  std::unique_ptr<PageCopier> copier(new PageCopier(memory));
   if (memory.disk != nullptr) {
-    staging_ = AlignedBuffer(static_cast<std::size_t>(memory.disk->file_page_bytes()));
+    const auto bytes = static_cast<std::size_t>(staging_bytes(memory.page));
+    HS_ASSIGN_OR_RETURN(copier->staging_,
+                        memory.device->allocate_host(bytes, base::MemoryOwner::kStaging));
   }
+  return copier;
 }
 
 absl::Status PageCopier::copy(const kv::Location& from, const kv::Location& to) {

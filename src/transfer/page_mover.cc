@@ -3,27 +3,26 @@
 #include <utility>
 
 #include "base/check.h"
-#include "transfer/page_copier.h"
+#include "base/status.h"
 
 namespace hisparse::transfer {
-namespace {
 
-// One waits for the disk while another copies or checks.
-constexpr int kThreadsPerRank = 2;
-
-}  // namespace
-
-PageMover::PageMover(std::vector<RankMemory> ranks) {
+absl::StatusOr<std::unique_ptr<PageMover>> PageMover::create(const std::vector<RankMemory>& ranks) {
   HS_CHECK(!ranks.empty());
+  std::unique_ptr<PageMover> mover(new PageMover);
   for (const RankMemory& memory : ranks) {
-    ranks_.push_back(std::make_unique<Rank>());
-    ranks_.back()->memory = memory;
-  }
-  for (const std::unique_ptr<Rank>& rank : ranks_) {
+    Rank& rank = *mover->ranks_.emplace_back(std::make_unique<Rank>());
     for (int i = 0; i < kThreadsPerRank; ++i) {
-      rank->threads.emplace_back([this, raw = rank.get()] { run(*raw); });
+      HS_ASSIGN_OR_RETURN(rank.copiers.emplace_back(), PageCopier::create(memory));
     }
   }
+  for (const std::unique_ptr<Rank>& rank : mover->ranks_) {
+    for (const std::unique_ptr<PageCopier>& copier : rank->copiers) {
+      rank->threads.emplace_back(
+          [raw = mover.get(), part = rank.get(), own = copier.get()] { raw->run(*part, *own); });
+    }
+  }
+  return mover;
 }
 
 PageMover::~PageMover() {
@@ -53,8 +52,7 @@ std::vector<kv::TransferDone> PageMover::drain() {
   return std::exchange(done_, {});
 }
 
-void PageMover::run(Rank& rank) {
-  PageCopier copier(rank.memory);
+void PageMover::run(Rank& rank, PageCopier& copier) {
   std::unique_lock lock(mutex_);
   for (;;) {
     work_.wait(lock,

@@ -12,7 +12,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "transfer/mover.h"
+#include "transfer/page_copier.h"
 #include "transfer/rank_memory.h"
 
 namespace hisparse::transfer {
@@ -22,9 +24,14 @@ namespace hisparse::transfer {
 // destroyed are dropped; those under way are finished.
 class PageMover final : public Mover {
  public:
-  // What the ranks' memories name must outlive it.
-  explicit PageMover(std::vector<RankMemory> ranks);
+  // What the ranks' memories name must outlive it. ResourceExhausted when there is no room for its
+  // staging.
+  static absl::StatusOr<std::unique_ptr<PageMover>> create(const std::vector<RankMemory>& ranks);
   ~PageMover() override;
+
+  // Host memory of one rank that create() takes with a disk tier, in this many allocations.
+  static constexpr int kThreadsPerRank =
+      2;  // one waits for the disk while another copies or checks
 
   void set_wake(std::function<void()> wake) override { wake_ = std::move(wake); }
   void submit(kv::TransferPlan plan) override;
@@ -32,9 +39,9 @@ class PageMover final : public Mover {
 
  private:
   struct Rank {
-    RankMemory memory;
     std::deque<kv::TransferOp> restores;   // guarded by mutex_
     std::deque<kv::TransferOp> demotions;  // guarded by mutex_
+    std::vector<std::unique_ptr<PageCopier>> copiers;
     std::vector<std::thread> threads;
   };
   struct Progress {
@@ -42,7 +49,8 @@ class PageMover final : public Mover {
     absl::Status status;
   };
 
-  void run(Rank& rank);
+  PageMover() = default;
+  void run(Rank& rank, PageCopier& copier);
   void report(const kv::TransferOp& op, absl::Status status);
 
   std::function<void()> wake_;

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "tests/bench/harness.h"
+#include "transfer/aligned_buffer.h"
 #include "transfer/disk_pool.h"
 #include "transfer/page_copier.h"
 
@@ -60,18 +61,19 @@ void add_host(Machine& machine, const Page& page) {
     auto host = machine.device->allocate_host(static_cast<std::size_t>(slots) * bytes,
                                               base::MemoryOwner::kKvHost);
     HS_CHECK(host.ok());
-    transfer::PageCopier copier({.device = machine.device.get(),
-                                 .page = page.shape,
-                                 .slab = slab.as<std::byte>(),
-                                 .host = host->on_device(),
-                                 .disk = nullptr});
+    auto copier = transfer::PageCopier::create({.device = machine.device.get(),
+                                                .page = page.shape,
+                                                .slab = slab.as<std::byte>(),
+                                                .host = host->on_device(),
+                                                .disk = nullptr});
+    HS_CHECK(copier.ok());
     // In memory of the same kind.
     auto from = machine.device->allocate_host(host->bytes().size(), base::MemoryOwner::kKvHost);
     auto to = machine.device->allocate_host(host->bytes().size(), base::MemoryOwner::kKvHost);
     HS_CHECK(from.ok() && to.ok());
     machine.device->fill(slab.as<std::byte>(), std::byte{3}, slab.bytes(), *machine.stream);
     for (std::int32_t slot = 0; slot < slots; ++slot) {  // pages are touched
-      HS_CHECK(copier.copy({Tier::kResident, SlotId(slot)}, {Tier::kHost, SlotId(slot)}).ok());
+      HS_CHECK((*copier)->copy({Tier::kResident, SlotId(slot)}, {Tier::kHost, SlotId(slot)}).ok());
     }
     std::memset(from->bytes().data(), 1, from->bytes().size());
     std::memset(to->bytes().data(), 2, to->bytes().size());
@@ -81,7 +83,7 @@ void add_host(Machine& machine, const Page& page) {
       ours.push_back(seconds_of([&] {
         for (int i = 0; i < kCopied; ++i) {
           const SlotId slot((next + i) % slots);
-          HS_CHECK(copier.copy({Tier::kResident, slot}, {Tier::kHost, slot}).ok());
+          HS_CHECK((*copier)->copy({Tier::kResident, slot}, {Tier::kHost, slot}).ok());
         }
       }));
       plain.push_back(seconds_of([&] {

@@ -141,8 +141,9 @@ class PageMoverTest : public testing::Test {
       rank.disk = make_pool();
       rank.stream = rank.device->create_stream();
     }
-    mover_ = std::make_unique<PageMover>(
-        std::vector<RankMemory>{ranks_[0].memory(), ranks_[1].memory()});
+    auto mover = PageMover::create({ranks_[0].memory(), ranks_[1].memory()});
+    ASSERT_TRUE(mover.ok()) << mover.status();
+    mover_ = std::move(*mover);
     mover_->set_wake([this] {
       std::lock_guard lock(mutex_);
       woken_ = true;
