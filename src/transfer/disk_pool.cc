@@ -1,6 +1,7 @@
 #include "transfer/disk_pool.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -51,13 +52,20 @@ absl::Status open_error(const std::string& folder) {
   return absl::UnavailableError(text);
 }
 
-// Takes the room now, not when a page is written.
+// Takes the room now, not when a page is written. Asks first whether there is any: where the file
+// system cannot reserve, the library writes to every block until the disk is full.
 absl::Status reserve(int file, std::int64_t bytes, const std::string& folder) {
+  struct statvfs disk = {};
   int error = 0;
-  do {
+  if (::fstatvfs(file, &disk) == 0 &&
+      disk.f_bavail < static_cast<std::uint64_t>(bytes) / disk.f_frsize) {
+    error = ENOSPC;
+  }
+  while (error == 0) {
     error = ::posix_fallocate(file, 0, bytes);
-  } while (error == EINTR);
-  if (error == 0) return absl::OkStatus();
+    if (error == 0) return absl::OkStatus();
+    if (error == EINTR) error = 0;
+  }
   errno = error;
   if (error != ENOSPC && error != EDQUOT && error != EFBIG) return open_error(folder);
   const std::string text =

@@ -3,7 +3,9 @@
 // of k for each of these columns. Integer sums are exact, so their order does not matter to the
 // bits; the lanes are columns, so their number does not either.
 //   add_int4: sums += w * x for w of 0 ... 15; at most kGroupQuads times
-//   add_int8: sums += w * x for w of -128 ... 127 and x of -127 ... 127
+//   add_int8: sums += w * x for w of -128 ... 127 and x of -127 ... 127; w as prepare_int8 leaves
+//   it,
+//             and the sums as start_int8 begins them, which knows the sum of all x
 //   int4_to_float, int8_to_float: the columns' sums
 
 #if defined(HISPARSE_AVX512)
@@ -35,11 +37,16 @@ inline void add_int4(IntSums& sums, const Quads& w, const Quads& x) {
   sums = _mm512_dpbusd_epi32(sums, w, x);
 }
 
-// The unsigned factor is |w|; the other takes over its sign.
+// The unsigned factor is w + 128, so the sums begin with -128 times the sum of the other.
+constexpr std::int32_t kBias = 128;
+inline void start_int8(IntSums& sums, std::int32_t sum_of_x) {
+  sums = _mm512_broadcastd_epi32(_mm_cvtsi32_si128(-kBias * sum_of_x));
+}
+inline void prepare_int8(Quads& w) {
+  w = _mm512_xor_si512(w, _mm512_set1_epi8(static_cast<char>(kBias)));
+}
 inline void add_int8(IntSums& sums, const Quads& w, const Quads& x) {
-  const __m512i signed_x =
-      _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
-  sums = _mm512_dpbusd_epi32(sums, _mm512_abs_epi8(w), signed_x);
+  sums = _mm512_dpbusd_epi32(sums, w, x);
 }
 
 inline void int8_to_float(Columns& out, const IntSums& sums) {
@@ -104,6 +111,8 @@ inline void int4_to_float(Columns& out, const IntSums& sums) {
   const __m256 lanes = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
   std::memcpy(&out, &lanes, sizeof(out));
 }
+inline void start_int8(IntSums& sums, std::int32_t /*sum_of_x*/) { clear(sums); }
+inline void prepare_int8(Quads& /*w*/) {}
 // The unsigned factor is |w|; the other takes over its sign: 2 * 128 * 127 fits sixteen bits.
 inline void add_int8(IntSums& sums, const Quads& w, const Quads& x) {
   const __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
@@ -171,6 +180,8 @@ inline void int4_to_float(Columns& out, const IntSums& sums) {
   int8_to_float(out, wide);
 }
 
+inline void start_int8(IntSums& sums, std::int32_t /*sum_of_x*/) { clear(sums); }
+inline void prepare_int8(Quads& /*w*/) {}
 inline void add_int8(IntSums& sums, const Quads& w, const Quads& x) {
   for (int i = 0; i < 2; ++i) {
     const __m128i pairs =

@@ -156,6 +156,7 @@ struct IntPanel {
   static inline void load_weights(Quads (&w)[kQuadsRead], const std::uint8_t* in) {
     if constexpr (kElement == Element::kInt8) {
       load_quads(w[0], in);
+      prepare_int8(w[0]);
     } else {
       Quads nibbles;
       load_quads(nibbles, in);
@@ -208,6 +209,22 @@ struct IntPanel {
     }
   }
 
+  // `plane_sums`: int32 [kRows].
+  template <int kRows, int kVectors>
+  static inline void start_sums(IntSums (&sums)[kRows][kVectors], const void* plane_sums) {
+    for (int r = 0; r < kRows; ++r) {
+      std::int32_t sum_of_x;
+      std::memcpy(&sum_of_x, static_cast<const std::int32_t*>(plane_sums) + r, sizeof(sum_of_x));
+      for (int v = 0; v < kVectors; ++v) {
+        if constexpr (kElement == Element::kInt8) {
+          start_int8(sums[r][v], sum_of_x);
+        } else {
+          clear(sums[r][v]);
+        }
+      }
+    }
+  }
+
   template <int kRows, int kVectors>
   static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
@@ -220,14 +237,12 @@ struct IntPanel {
     for (std::int64_t k = place.begin; k < place.end; k += kGroupValues) {
       fetch_ahead<kRows, group_bytes(kElement)>(group);
       IntSums sums[kRows * kPlanes][kVectors];
-      for (int r = 0; r < kRows * kPlanes; ++r) {
-        for (int v = 0; v < kVectors; ++v) clear(sums[r][v]);
-      }
+      const auto* row_scales = reinterpret_cast<const float*>(in + kRows * kPlanes * kGroupValues);
+      start_sums(sums, row_scales + 2 * kRows);
       sum_group(sums,
                 group + group_header_bytes(kElement) + place.vector * kColumnLanes * kQuadValues,
                 in);
-      scale_group<kRows>(tile, sums, group, place.vector,
-                         reinterpret_cast<const float*>(in + kRows * kPlanes * kGroupValues));
+      scale_group<kRows>(tile, sums, group, place.vector, row_scales);
       group += group_bytes(kElement);
       in += kRowGroup * kRows;
     }

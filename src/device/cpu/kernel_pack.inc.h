@@ -2,8 +2,9 @@
 //   kF32, kBF16  [k][rows] f32 (values rounded to bf16 for kBF16); one zero behind an odd k
 //   kBF16 on AVX-512  [k / 2, rounded up][rows][2] bf16
 //   kInt8        for each group of 32: int8 [8][rows][4]; f32 scales[rows]; f32 scale * sum(q)
-//   [rows]
-//   kInt16       the same with [8][rows][2][4]: the high plane, the low plane
+//                [rows]; int32 sum(q) [rows]
+//   kInt16       the same with [8][rows][2][4], the high plane and the low plane, and int32 sums of
+//                the planes [rows][2]
 
 inline void pack_f32(const RowTile& tile) {
   float* out = static_cast<float*>(tile.out);
@@ -74,11 +75,17 @@ inline void store_quads(std::int8_t* out, std::int64_t stride, const I8& values)
   std::memcpy(out + stride, quads + kQuadValues, kQuadValues);
 }
 
-// Writes the group's values to out[quad * stride], for two planes side by side; returns their sum.
+inline std::int32_t sum_of(const I8& lanes) {
+  std::int32_t total = 0;
+  for (int i = 0; i < kLanes; ++i) total += lanes[i];
+  return total;
+}
+
+// Writes the group's values to out[quad * stride], for two planes side by side; sums up each plane.
 template <int kPlanes>
-inline std::int32_t quantise_group(const F8 (&x)[kGroupVectors], float inverse, std::int8_t* out,
-                                   std::int64_t stride) {
-  I8 sum = {};
+inline void quantise_group(const F8 (&x)[kGroupVectors], float inverse, std::int8_t* out,
+                           std::int64_t stride, std::int32_t (&sums)[kPlanes]) {
+  I8 sum = {}, high_sum = {};
   for (int i = 0; i < kGroupVectors; ++i, out += 2 * stride) {
     F8 scaled = x[i] * inverse;
     I8 q;
@@ -88,15 +95,19 @@ inline std::int32_t quantise_group(const F8 (&x)[kGroupVectors], float inverse, 
       I8 high;
       F8 quotient = scaled * (1.0f / kPlaneBase);
       round_lanes(quotient, high);
+      high_sum += high;
       store_quads(out, stride, high);
       store_quads(out + kQuadValues, stride, q - high * kPlaneBase);
     } else {
       store_quads(out, stride, q);
     }
   }
-  std::int32_t total = 0;
-  for (int i = 0; i < kLanes; ++i) total += sum[i];
-  return total;
+  sums[0] = sum_of(sum);
+  if constexpr (kPlanes == 2) {
+    const std::int32_t high_total = sum_of(high_sum);
+    sums[1] = sums[0] - high_total * kPlaneBase;
+    sums[0] = high_total;
+  }
 }
 
 // The scale of a group, and what turns its values into integers.
@@ -135,10 +146,12 @@ inline void pack_integers(const RowTile& tile) {
       for (int v = 0; v < kGroupVectors; ++v) load(x[v], tile.rows[r] + i + v * kLanes);
       GroupScale group;
       scale_group<kPlanes>(x, group);
-      const std::int32_t sum =
-          quantise_group<kPlanes>(x, group.inverse, out + r * kPlanes * kQuadValues, stride);
+      std::int32_t sums[kPlanes];
+      quantise_group<kPlanes>(x, group.inverse, out + r * kPlanes * kQuadValues, stride, sums);
+      const std::int32_t sum = kPlanes == 2 ? sums[0] * kPlaneBase + sums[kPlanes - 1] : sums[0];
       const float scaled_sum = group.scale * static_cast<float>(sum);
       std::int8_t* header = out + kGroupQuads * stride;
+      std::memcpy(header + (2 * count + r * kPlanes) * sizeof(float), sums, sizeof(sums));
       std::memcpy(header + r * sizeof(float), &group.scale, sizeof(float));
       std::memcpy(header + (count + r) * sizeof(float), &scaled_sum, sizeof(float));
     }

@@ -84,14 +84,17 @@ constexpr int tile_rows(Activation activation) {
 }
 // Bytes of one row of a packed tile: tile t starts at t * tile_rows * packed_row_bytes.
 constexpr std::int64_t packed_row_bytes(Activation activation, std::int64_t k) {
-  constexpr int kGroupHeader = 2 * sizeof(float);  // the scale, and the scale times the sum of q
+  // Behind a group's values: the scale, the scale times the sum of q, and the sum of each plane.
+  constexpr int kFloats = 2;
   switch (activation) {
     case Activation::kF32:
     case Activation::kBF16:
       return (k + 1) / 2 * 2 * std::int64_t{sizeof(float)};
     case Activation::kInt8:
     case Activation::kInt16:
-      return k / kGroupValues * (planes(activation) * kGroupValues + kGroupHeader);
+      return k / kGroupValues *
+             (planes(activation) * (kGroupValues + std::int64_t{sizeof(std::int32_t)}) +
+              std::int64_t{kFloats * sizeof(float)});
   }
   return 0;
 }
