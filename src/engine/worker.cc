@@ -325,7 +325,8 @@ StepResult Worker::run(const sched::StepPlan& plan) {
   if (!spilled.empty()) note_reads(plan, result);
   if (result.status.ok()) result.status = communicator_.status();
   if (communicator_.rank() == 0) result.tokens = phase.sampled;
-  if (communicator_.rank() == 0) show_logits(plan);
+  // What came of bad pages is void.
+  if (communicator_.rank() == 0 && result.bad_pages.empty()) show_logits(plan);
   result.counters = device_.counters();
   result.streamed = streamed_;
   return result;

@@ -140,6 +140,9 @@ class Checker final {
       whole = whole || copy->whole();
     }
     if (!whole) return told("a full page has no whole copy", "block", id.value());
+    if (!block.moving.valid() && block.copy(Tier::kHost) && block.copy(Tier::kDisk)) {
+      return told("a page takes room twice below the slab", "block", id.value());
+    }
     return std::nullopt;
   }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/disk_pool_file.h"
 #include "tests/support/test_engine.h"
 
 namespace hisparse::test {
@@ -150,6 +151,24 @@ const Tiers kTiers[] = {
 
 INSTANTIATE_TEST_SUITE_P(Places, TierContract, testing::ValuesIn(kTiers),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// Pages of a prompt that go bad on disk while nobody uses them: whoever matches them is computed
+// again, and gets the same bits.
+TEST(TierLoss, BadPagesAreComputedAgain) {
+  TestEngine resident(settings());
+  const Answer expected = resident.run(1, prompt_of(kPromptTokens, 7), kNewTokens);
+  TestEngine engine(tiered({"loss", 4, 0, kPagesNeeded}));
+  expect_equal(engine.run(1, prompt_of(kPromptTokens, 7), kNewTokens), expected);
+  {
+    constexpr std::int64_t kBlock = 4096;
+    const DiskPoolFile file;
+    for (std::int64_t at = 0; at < file.size(); at += kBlock) file.flip_bit(at);
+  }
+  expect_equal(engine.run(1, prompt_of(kPromptTokens, 7), kNewTokens), expected);
+  EXPECT_GT(engine.engine().stats()->kv.lost_pages, 0);
+  EXPECT_GT(engine.engine().stats()->recomputed_tokens, 0);
+  EXPECT_EQ(engine.engine().stats()->preemptions, 0);
+}
 
 TEST(TierLedger, IsWhatTheAllocatorsHold) {
   for (std::int32_t ranks : {1, 2}) {

@@ -1,5 +1,6 @@
 hisparse_test(lifecycle_controller_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/lifecycle_controller_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/lifecycle_tiers_test.cc
   DEPS hisparse_kv
   LABELS asan)
 hisparse_test(kv_parts_test

@@ -26,7 +26,8 @@ void index_block(ControllerState& state, base::BlockId id, base::BlockId parent,
 // Block 0 <- block 1 are indexed and cached; block 2 <- block 3 (empty) belong to sequence 5, which
 // has written one token; two slots are free.
 ControllerState consistent() {
-  ControllerState state({.page_tokens = kPageTokens, .resident_slots = 6, .host_slots = 2});
+  ControllerState state(
+      {.page_tokens = kPageTokens, .resident_slots = 6, .host_slots = 2, .disk_slots = 1});
   std::vector<base::SlotId> freed;
   for (const std::int32_t depth : {0, 1, 0, 1}) state.create_block(depth);
   index_block(state, base::BlockId(0), base::BlockId(), BlockKey{});
@@ -59,7 +60,7 @@ const std::vector<Damage>& damages() {
       {"does not follow its parent",
        [](auto& s) { at(s, 2).indexed = true, at(s, 2).root.low = 1; }},
       {"block is free twice", [](auto& s) { s.free_blocks.push_back(base::BlockId(4)); }},
-      {"unknown block", [](auto& s) { s.free_blocks.push_back(base::BlockId(8)); }},
+      {"unknown block", [](auto& s) { s.free_blocks.push_back(base::BlockId(9)); }},
       {"either live or free", [](auto& s) { s.free_blocks.push_back(base::BlockId(0)); }},
       {"either live or free", [](auto& s) { s.free_blocks.pop_back(); }},
       {"references do not equal", [](auto& s) { at(s, 2).references = 2; }},
@@ -85,6 +86,13 @@ const std::vector<Damage>& damages() {
        [](auto& s) {
          (void)s.start_move(base::BlockId(0), Tier::kResident, Tier::kHost, MoveReason::kSpill);
          s.config.max_transfers = 0;
+       }},
+      {"room twice",
+       [](auto& s) {
+         for (std::size_t tier : {1, 2}) {
+           at(s, 0).copies[tier] = BlockCopy{.slot = s.pools[tier].take(base::BlockId(0))};
+           s.set_copy_state(base::BlockId(0), kAllTiers[tier], CopyState::kReady);
+         }
        }},
       {"children do not equal", [](auto& s) { at(s, 0).children = 2; }},
       {"promised", [](auto& s) { table(s).reserved = 99; }},

@@ -50,8 +50,10 @@ struct Member {
 // Plays the engine: keeps the requests by arrival and executes what the scheduler says.
 class Rig {
  public:
-  explicit Rig(std::int32_t slots, SchedulerConfig config = {})
-      : config_(config), controller_({.page_tokens = kPageTokens, .resident_slots = slots}) {}
+  explicit Rig(std::int32_t slots, SchedulerConfig config = {}, std::int32_t host_slots = 0)
+      : config_(config),
+        controller_(
+            {.page_tokens = kPageTokens, .resident_slots = slots, .host_slots = host_slots}) {}
 
   // A request that holds pages for exactly its known tokens but the last one, if it decodes; for
   // all of them if it is prefilled. Its first `written` rows are there.
@@ -77,7 +79,8 @@ class Rig {
   // Schedules and does what it says; `next` is the token that each sampling row yields.
   ScheduleResult step(base::TokenId next = 0) {
     ScheduleResult result = schedule();
-    controller_.commit(result.kv);
+    const kv::TransferPlan started = controller_.commit(result.kv).transfers;
+    transfers_.insert(transfers_.end(), started.demotions.begin(), started.demotions.end());
     EXPECT_EQ(controller_.check_invariants(), std::nullopt);
     for (base::SequenceId id : result.preempted) preempt(id);
     for (base::SequenceId id : result.admitted) {
@@ -92,6 +95,16 @@ class Rig {
     EXPECT_EQ(controller_.check_invariants(), std::nullopt);
     return result;
   }
+
+  // So many pages have been copied down.
+  void finish_transfers(std::size_t count) {
+    ASSERT_LE(count, transfers_.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      controller_.apply({.id = transfers_[i].id, .status = absl::OkStatus()});
+    }
+    transfers_.erase(transfers_.begin(), transfers_.begin() + static_cast<std::ptrdiff_t>(count));
+  }
+  std::size_t transfers() const { return transfers_.size(); }
 
   // The request ends: its pages go.
   void retire(base::SequenceId id) {
@@ -164,6 +177,7 @@ class Rig {
   const kv::BlockKey kRoot = kv::root_key({"tenant", "model", "f32"});
   SchedulerConfig config_;
   kv::LifecycleController controller_;
+  std::vector<kv::TransferOp> transfers_;  // in flight
 };
 
 }  // namespace test

@@ -268,6 +268,29 @@ TEST(Scheduler, AMatchedPrefixCountsAgainstTheMissingPages) {
   EXPECT_EQ(roomy.controller().stats().tier(kv::Tier::kResident).free, 1);
 }
 
+TEST(Scheduler, AChunkWaitsWhileTheLargerPartOfItsRoomIsMade) {
+  Rig rig(4, {.max_batched_tokens = 16}, 12);
+  rig.wait(kA, {.tokens = 32});
+  EXPECT_THAT(rig.step().rows, ElementsAre(ScheduledRows{kA, 0, 16, false}));
+  EXPECT_THAT(rig.step().rows, IsEmpty());
+  ASSERT_EQ(rig.transfers(), 4U) << "its own pages go down, as many as the chunk lacks";
+  rig.finish_transfers(1);
+  const ScheduleResult early = rig.step();
+  EXPECT_THAT(early.rows, IsEmpty()) << "a page of four: each chunk reads all that is below";
+  EXPECT_FALSE(early.starved.valid());
+  rig.finish_transfers(3);
+  EXPECT_THAT(rig.step().rows, ElementsAre(ScheduledRows{kA, 16, 16, true}));
+}
+
+TEST(Scheduler, NobodyIsPreemptedWhoHasNoSlotToGive) {
+  Rig rig(1, {}, 30);
+  for (const SequenceId id : {kA, kB, kC}) rig.wait(id, {.tokens = 2});
+  EXPECT_THAT(rig.step().rows, ElementsAre(ScheduledRows{kA, 0, 2, true}));
+  const ScheduleResult result = rig.step();
+  EXPECT_THAT(result.rows, ElementsAre(ScheduledRows{kA, 2, 1, true}));
+  EXPECT_THAT(result.preempted, IsEmpty()) << "A holds the only slot, and is older";
+}
+
 TEST(Scheduler, SchedulingChangesNothing) {
   Rig rig(3);
   for (const SequenceId id : {kA, kB, kC}) rig.run(id, {.tokens = 5, .written = 4});

@@ -1,18 +1,16 @@
 // The disk pool and the production mover, on real memory and files.
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
-#include <filesystem>
 #include <mutex>
 #include <random>
 #include <vector>
 
 #include "device/cpu/cpu_device.h"
+#include "tests/support/disk_pool_file.h"
 #include "transfer/aligned_buffer.h"
 #include "transfer/disk_pool.h"
 #include "transfer/page_mover.h"
@@ -46,24 +44,6 @@ std::span<const std::byte> layer_of(const DiskPool& pool, const AlignedBuffer& p
                               static_cast<std::size_t>(kPage.layer_bytes));
 }
 
-// The file has no name any more, but /proc knows it.
-void flip_bit_in_file(std::int64_t offset) {
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    std::error_code error;
-    const std::string target = std::filesystem::read_symlink(entry.path(), error).string();
-    if (target.find("hisparse-kv-") == std::string::npos) continue;
-    const int file = ::open(entry.path().c_str(), O_RDWR);
-    ASSERT_GE(file, 0);
-    char byte = 0;
-    ASSERT_EQ(::pread(file, &byte, 1, offset), 1);
-    byte = static_cast<char>(byte ^ 0x10);
-    ASSERT_EQ(::pwrite(file, &byte, 1, offset), 1);
-    ::close(file);
-    return;
-  }
-  FAIL() << "the pool's file is not open";
-}
-
 TEST(DiskPool, KeepsPagesAndTheirLayers) {
   const auto pool = make_pool();
   std::vector<AlignedBuffer> pages;
@@ -95,11 +75,12 @@ TEST(DiskPool, AFlippedBitLosesItsLayerAndNoOther) {
   for (std::int32_t slot = 0; slot < kSlots; ++slot) {
     ASSERT_TRUE(pool->write(SlotId(slot), random_page(*pool, 7).bytes()).ok());
   }
+  const test::DiskPoolFile file;
   const std::int64_t page = 2 * pool->file_page_bytes();
   // In the rows, and in the seal behind them.
   for (const std::int64_t at :
        {pool->slice_bytes() + 4321, pool->slice_bytes() + kPage.layer_bytes + 3}) {
-    flip_bit_in_file(page + at);
+    file.flip_bit(page + at);
     AlignedBuffer slice(static_cast<std::size_t>(pool->slice_bytes()));
     EXPECT_TRUE(pool->read_layer(SlotId(2), 0, slice.bytes()).ok());
     EXPECT_EQ(pool->read_layer(SlotId(2), 1, slice.bytes()).code(), absl::StatusCode::kDataLoss);
@@ -107,7 +88,7 @@ TEST(DiskPool, AFlippedBitLosesItsLayerAndNoOther) {
     AlignedBuffer whole(static_cast<std::size_t>(pool->file_page_bytes()));
     EXPECT_EQ(pool->read(SlotId(2), whole.bytes()).code(), absl::StatusCode::kDataLoss);
     EXPECT_TRUE(pool->read(SlotId(1), whole.bytes()).ok());
-    flip_bit_in_file(page + at);
+    file.flip_bit(page + at);
   }
 }
 

@@ -3,9 +3,8 @@
 // of k for each of these columns. Integer sums are exact, so their order does not matter to the
 // bits; the lanes are columns, so their number does not either.
 //   add_int4: sums += w * x for w of 0 ... 15; at most kGroupQuads times
-//   add_int8: sums += w * x for w of -128 ... 127 and x of -127 ... 127; w as prepare_int8 leaves
-//   it,
-//             and the sums as start_int8 begins them, which knows the sum of all x
+//   add_int8: sums += w * x for w of -128 ... 127 and x of -127 ... 127; w went through
+//     prepare_int8, and the sums through start_int8, which takes the sum of all x
 //   int4_to_float, int8_to_float: the columns' sums
 
 #if defined(HISPARSE_AVX512)
