@@ -71,6 +71,11 @@ void add_tier_options(CLI::App& command, EngineSettings& engine) {
       .add_flag("--kv-eager-mirror,!--no-kv-eager-mirror", engine.kv_eager_mirror,
                 "Copy KV pages down as soon as they are full (off unless switched on)")
       ->envname(environment_name("kv-eager-mirror"));
+  command
+      .add_flag("--kv-disk-persist,!--no-kv-disk-persist", engine.kv_disk_persist,
+                "With --kv-disk-path: the folder keeps the KV pages of past prompts for the next "
+                "start, with their tokens (off unless switched on)")
+      ->envname(environment_name("kv-disk-persist"));
 }
 
 void add_cache_options(CLI::App& command, EngineSettings& engine) {
@@ -121,10 +126,12 @@ namespace {
 
 std::string find_tier_conflict(const EngineSettings& engine) {
   if (engine.kv_tiering == KvTiering::kOff) {
-    if (engine.kv_disk_path.empty() && engine.kv_disk_space == 0 && !engine.kv_eager_mirror) {
+    if (engine.kv_disk_path.empty() && engine.kv_disk_space == 0 && !engine.kv_eager_mirror &&
+        !engine.kv_disk_persist) {
       return "";
     }
-    return "--kv-disk-path, --kv-disk-space and --kv-eager-mirror need --kv-tiering hybrid";
+    return "--kv-disk-path, --kv-disk-space, --kv-disk-persist and --kv-eager-mirror need "
+           "--kv-tiering hybrid";
   }
   if (!std::isfinite(engine.swap_space)) return "--swap-space must be a number of GiB";
   if (engine.kv_disk_path.empty() != (engine.kv_disk_space == 0)) {
@@ -132,6 +139,13 @@ std::string find_tier_conflict(const EngineSettings& engine) {
   }
   if (engine.swap_space == 0.0 && engine.kv_disk_path.empty()) {
     return "--kv-tiering hybrid needs somewhere to put pages: --swap-space or --kv-disk-path";
+  }
+  if (engine.kv_disk_persist && engine.kv_disk_path.empty()) {
+    return "--kv-disk-persist needs a folder: --kv-disk-path and --kv-disk-space";
+  }
+  if (engine.kv_disk_persist && !engine.enable_prefix_caching) {
+    return "--kv-disk-persist keeps pages for prefix caching, which --no-enable-prefix-caching "
+           "switches off";
   }
   return "";
 }

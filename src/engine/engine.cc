@@ -17,12 +17,14 @@ constexpr std::size_t kOutputQueue = 256;
 }  // namespace
 
 Engine::Engine(const EngineConfig& config, std::unique_ptr<StepExecutor> executor,
-               std::unique_ptr<transfer::Mover> mover, TokenBytes token_bytes)
+               std::unique_ptr<transfer::Mover> mover, TokenBytes token_bytes,
+               std::span<const kv::PersistedPage> persisted)
     : config_(config),
       inbox_(static_cast<std::size_t>(config.max_live_requests) + kOtherMessages),
       executor_(std::move(executor)),
       mover_(std::move(mover)),
       core_(config.core, clock_, *mover_) {
+  core_.adopt(persisted);
   last_progress_ = clock_.now();
   executor_->set_done([this](StepResult result) { post(std::move(result)); });
   mover_->set_wake([this] { post(Wake{}); });

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <variant>
 #include <vector>
@@ -37,8 +38,10 @@ struct EngineConfig {
 // the main thread. Request handles must not outlive it.
 class Engine final : public Frontend {
  public:
+  // `persisted`: what an earlier process left on disk.
   Engine(const EngineConfig& config, std::unique_ptr<StepExecutor> executor,
-         std::unique_ptr<transfer::Mover> mover, TokenBytes token_bytes);
+         std::unique_ptr<transfer::Mover> mover, TokenBytes token_bytes,
+         std::span<const kv::PersistedPage> persisted = {});
   // Ends what is still open (kAbort), waits for the step in flight, stops the threads.
   ~Engine() override;
 

@@ -41,6 +41,20 @@ void trace(const kv::TransferPlan& plan) {
   }
 }
 
+// What a plan gives up.
+void trace(const kv::KvPlan& plan) {
+  if (!spdlog::should_log(spdlog::level::debug)) return;
+  for (const base::BlockId block : plan.evictions) {
+    spdlog::debug("block {} leaves the cache", block.value());
+  }
+  for (const base::BlockId block : plan.drops) {
+    spdlog::debug("block {} gives up its resident copy", block.value());
+  }
+  for (const base::BlockId block : plan.host_drops) {
+    spdlog::debug("block {} gives up its host copy", block.value());
+  }
+}
+
 void erase_id(std::vector<base::SequenceId>& ids, base::SequenceId id) { std::erase(ids, id); }
 
 }  // namespace
@@ -49,6 +63,14 @@ EngineCore::EngineCore(const CoreConfig& config, const base::Clock& clock, trans
     : config_(config), clock_(clock), mover_(mover), controller_(config.kv) {
   for (std::int32_t slot = config_.scheduler.max_sequences; slot-- > 0;)
     free_slots_.push_back(slot);
+}
+
+void EngineCore::adopt(std::span<const kv::PersistedPage> pages) {
+  const std::int64_t adopted = controller_.adopt(pages);
+  const std::int64_t left_out = static_cast<std::int64_t>(pages.size()) - adopted;
+  if (left_out == 0) return;
+  spdlog::warn("{} of the {} KV pages on disk are left out: what was before them has gone",
+               left_out, pages.size());
 }
 
 Sequence* EngineCore::find(base::SequenceId id) {
@@ -225,12 +247,22 @@ std::optional<sched::StepPlan> EngineCore::next_step() {
   apply_transfers();
   // Each turn of this loop ends, preempts or admits somebody or gives up cached pages (a bounded
   // number of times each), or returns.
+  if (sequences_.empty()) persist_idle();
   while (!sequences_.empty()) {
     bool again = false;
     std::optional<sched::StepPlan> plan = try_step(again);
     if (plan || !again) return plan;
   }
   return std::nullopt;
+}
+
+// Pages of requests that have ended go on to disk; each completion wakes the engine for more.
+void EngineCore::persist_idle() {
+  if (config_.kv.persistence == kv::Persistence::kOff) return;
+  const kv::KvPlan plan = controller_.plan().finish();
+  if (plan.empty()) return;
+  trace(plan);
+  absorb(controller_.commit(plan));
 }
 
 std::optional<sched::StepPlan> EngineCore::try_step(bool& again) {
@@ -250,6 +282,7 @@ std::optional<sched::StepPlan> EngineCore::try_step(bool& again) {
   for (base::SequenceId id : schedule.preempted) {
     rows_lost.push_back(controller_.written_tokens(id));
   }
+  trace(schedule.kv);
   kv::KvCommit commit = controller_.commit(schedule.kv);
   for (std::size_t i = 0; i < schedule.preempted.size(); ++i) {
     preempt(sequences_.at(schedule.preempted[i]), rows_lost[i]);

@@ -53,6 +53,9 @@ class EngineCore {
   // Clock and mover must outlive it.
   EngineCore(const CoreConfig& config, const base::Clock& clock, transfer::Mover& mover);
 
+  // What an earlier process left on disk; before the first request.
+  void adopt(std::span<const kv::PersistedPage> pages);
+
   // A valid request (see validate) under a new id.
   void submit(base::SequenceId id, Request request);
   // The client is gone, or has enough because a stop string matched. Unknown ids have ended
@@ -86,6 +89,7 @@ class EngineCore {
   void lose_page(const kv::Location& location);
   void apply_transfers();
   void give_back_slot(Sequence& sequence);
+  void persist_idle();
   std::optional<sched::StepPlan> try_step(bool& again);
   sched::StepPlan build_plan(const sched::ScheduleResult& schedule);
   void add_rows(const sched::ScheduledRows& rows, sched::StepPlan& plan);

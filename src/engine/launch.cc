@@ -119,6 +119,7 @@ absl::Status plan_tiers(const config::EngineSettings& settings, const transfer::
   plan.worker.host_slots = slots(host_bytes, plan.page_bytes);
   plan.worker.disk_slots = slots(settings.kv_disk_space, plan.disk_page_bytes);
   plan.worker.disk_folder = settings.kv_disk_path;
+  if (settings.kv_disk_persist) plan.worker.disk_files = DiskFiles::kKept;
   if (plan.worker.disk_slots > 0) plan.worker.model.pages = model::PageAccess::kWindowed;
   if (host_bytes > 0 && plan.worker.host_slots == 0) {
     return absl::InvalidArgumentError("--swap-space does not hold one page of " +
@@ -140,6 +141,22 @@ absl::StatusOr<base::Ledger> plan_all_ranks(const format::Checkpoint& checkpoint
         plan_worker_memory(checkpoint, plan.spec, plan.worker, part, device::cpu_weight_bytes);
   }
   return ledger;
+}
+
+// What an earlier process left in the folder, for the controller.
+absl::StatusOr<std::vector<kv::PersistedPage>> load_pages(transfer::PageStore& store,
+                                                          const WorkerGroup& workers,
+                                                          CoreConfig& core) {
+  std::vector<transfer::DiskPool*> disks;
+  for (const transfer::RankMemory& memory : workers.memories()) disks.push_back(memory.disk);
+  HS_ASSIGN_OR_RETURN(std::vector<kv::PersistedPage> pages,
+                      store.load({.model_digest = core.model_digest,
+                                  .numerics = core.numerics,
+                                  .page_tokens = core.kv.page_tokens},
+                                 disks));
+  core.kv.persistence = kv::Persistence::kOn;
+  core.kv.first_transfer = store.first_write();
+  return pages;
 }
 
 absl::Status check_memory(const base::Ledger& ledger, DTypeChoice dtype) {
@@ -213,6 +230,9 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
   LaunchedEngine launched;
   launched.plan = plan;
   launched.pool = std::make_unique<base::ThreadPool>(plan.threads);
+  if (plan.worker.disk_files == DiskFiles::kKept) {
+    HS_ASSIGN_OR_RETURN(launched.store, transfer::PageStore::open(plan.worker.disk_folder));
+  }
   HS_ASSIGN_OR_RETURN(std::unique_ptr<WorkerGroup> workers,
                       WorkerGroup::start(checkpoint, plan.spec,
                                          {.worker = plan.worker,
@@ -242,6 +262,10 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
                          std::string(device::name_of(plan.worker.model.compute)) + "/" +
                          std::string(base::name_of(plan.worker.model.kv_dtype)) + "/" +
                          launched.isa_level + "/" + std::to_string(plan.ranks);
+  std::vector<kv::PersistedPage> persisted;
+  if (launched.store != nullptr) {
+    HS_ASSIGN_OR_RETURN(persisted, load_pages(*launched.store, *workers, config.core));
+  }
   config.core.end_tokens = plan.spec.end_tokens;
   for (base::TokenId token : options.end_tokens) {
     const auto& known = config.core.end_tokens;
@@ -256,10 +280,11 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
   config.page_bytes = plan.page_bytes;
   std::unique_ptr<transfer::Mover> mover = std::make_unique<transfer::NullMover>();
   if (config.core.kv.tiered()) {
-    HS_ASSIGN_OR_RETURN(mover, transfer::PageMover::create(workers->memories()));
+    HS_ASSIGN_OR_RETURN(mover,
+                        transfer::PageMover::create(workers->memories(), launched.store.get()));
   }
-  launched.engine =
-      std::make_unique<Engine>(config, std::move(workers), std::move(mover), options.token_bytes);
+  launched.engine = std::make_unique<Engine>(config, std::move(workers), std::move(mover),
+                                             options.token_bytes, persisted);
   return launched;
 }
 

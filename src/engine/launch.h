@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/worker.h"
 #include "format/checkpoint.h"
+#include "transfer/page_store.h"
 
 namespace hisparse::engine {
 
@@ -56,6 +57,7 @@ struct LaunchedEngine {
   LaunchPlan plan;
   std::string isa_level;  // of the devices
   std::unique_ptr<base::ThreadPool> pool;
+  std::unique_ptr<transfer::PageStore> store;  // null: pages do not outlive the process
   std::unique_ptr<Engine> engine;
 };
 

@@ -142,8 +142,11 @@ absl::Status Worker::allocate_tiers() {
         host_, device_.allocate_host(static_cast<std::size_t>(bytes), MemoryOwner::kKvHost));
   }
   if (options_.disk_slots == 0) return absl::OkStatus();
-  HS_ASSIGN_OR_RETURN(
-      disk_, transfer::DiskPool::create(options_.disk_folder, options_.disk_slots, page_shape()));
+  transfer::DiskPool::Place place = {.folder = options_.disk_folder, .kept_as = {}};
+  if (options_.disk_files == DiskFiles::kKept) {
+    place.kept_as = transfer::PageStore::file_name(communicator_.rank());
+  }
+  HS_ASSIGN_OR_RETURN(disk_, transfer::DiskPool::create(place, options_.disk_slots, page_shape()));
   HS_ASSIGN_OR_RETURN(page_stream_,
                       PageStream::create({.device = &device_,
                                           .disk = disk_.get(),

@@ -33,6 +33,9 @@ enum class FreedPages : std::uint8_t { kLeave, kPoison };
 using LogitsObserver = std::function<void(const sched::StepPlan& plan,
                                           std::span<const float> logits)>;  // [samples, vocabulary]
 
+// kKept: the file of pages has a name and outlives the process (transfer/page_store.h).
+enum class DiskFiles : std::uint8_t { kScratch, kKept };
+
 struct WorkerOptions {
   model::ModelOptions model;
   std::int32_t page_tokens = 0;
@@ -40,6 +43,7 @@ struct WorkerOptions {
   std::int32_t host_slots = 0;      // pages in host memory
   std::int32_t disk_slots = 0;      // pages on disk ...
   std::string disk_folder;          // ... in a file there
+  DiskFiles disk_files = DiskFiles::kScratch;
   std::int64_t stream_half_bytes = PageStream::kDefaultHalfBytes;
   std::int32_t max_sequences = 0;       // rows of the block table
   std::int64_t pages_per_sequence = 0;  // its columns

@@ -45,8 +45,9 @@ struct Block {
   std::int32_t references = 0;        // tables of sequences that hold it
   std::int32_t children = 0;          // indexed blocks whose parent it is
   std::array<std::optional<BlockCopy>, kTiers> copies;
-  std::uint64_t stamp = 0;  // epoch in which its last reference went
-  std::int32_t depth = 0;   // page number in every sequence that holds it
+  std::uint64_t stamp = 0;      // epoch in which its last reference went
+  std::uint64_t published = 0;  // one more for each block that was indexed; set when indexed
+  std::int32_t depth = 0;       // page number in every sequence that holds it
   bool indexed = false;
   base::TransferId moving;  // the one transfer that reads or fills a copy; not valid if none does
 
@@ -61,6 +62,8 @@ struct Block {
   bool whole_in(Tier tier) const { return copy(tier) && copy(tier)->whole(); }
   // A copy below the resident tier has all rows.
   bool clean() const { return whole_in(Tier::kHost) || whole_in(Tier::kDisk); }
+  // It takes room in both tiers below the slab.
+  bool doubled() const { return copy(Tier::kHost) && copy(Tier::kDisk); }
   // Where its rows are read: the fastest tier that has them. A page that is not full is read (and
   // written) in the resident tier.
   std::optional<Location> location() const {

@@ -10,7 +10,8 @@ namespace hisparse::kv {
 ControllerState::ControllerState(const ControllerConfig& configuration)
     : config(configuration),
       pools{SlotPool(configuration.resident_slots), SlotPool(configuration.host_slots),
-            SlotPool(configuration.disk_slots)} {
+            SlotPool(configuration.disk_slots)},
+      next_transfer(configuration.first_transfer) {
   HS_CHECK(config.page_tokens > 0);
   // A live block has at least one slot of its own, so this bounds the metadata.
   const std::int64_t count = capacity();
@@ -100,7 +101,9 @@ bool ControllerState::index_block(base::BlockId id, const BlockContent& content)
   full_block.root = content.root;
   full_block.parent = content.parent;
   full_block.indexed = true;
+  full_block.published = next_publication++;
   if (content.parent.valid()) ++block(content.parent).children;
+  note_persistence(id);
   return true;
 }
 
@@ -110,6 +113,33 @@ void ControllerState::remove_from_index(base::BlockId id) {
   index.erase(gone.key, id);
   if (gone.parent.valid()) --block(gone.parent).children;
   gone.indexed = false;
+  note_persistence(id);
+}
+
+void ControllerState::note_persistence(base::BlockId id) {
+  if (config.persistence == Persistence::kOff) return;
+  const Block& noted = block(id);
+  if (noted.indexed && !noted.whole_in(Tier::kDisk)) {
+    unpersisted.emplace(noted.published, id);
+  } else {
+    unpersisted.erase(noted.published);
+  }
+}
+
+void ControllerState::adopt_block(const BlockContent& content, std::int32_t depth,
+                                  base::SlotId slot, std::uint64_t stamp) {
+  const base::BlockId id = pool(Tier::kDisk).owner(slot);
+  HS_CHECK(id == free_blocks.back());
+  free_blocks.pop_back();
+  Block& adopted = block(id);
+  adopted.depth = depth;
+  adopted.stamp = stamp;
+  adopted.tokens.assign(content.tokens.begin(), content.tokens.end());
+  adopted.copy(Tier::kDisk) = BlockCopy{.slot = slot, .state = CopyState::kFilling};
+  set_copy_state(id, Tier::kDisk, CopyState::kReady);
+  HS_CHECK(full(adopted) && index_block(id, content));
+  cached.insert(rank_of(adopted, id));
+  ++totals.adopted_pages;
 }
 
 void ControllerState::give_back_copy(Block& block, Tier tier, std::vector<base::SlotId>& freed) {
@@ -140,6 +170,7 @@ void ControllerState::drop_copy(base::BlockId id, Tier tier, std::vector<base::S
   HS_CHECK(kept.whole_in(tier) && !kept.moving.valid());
   give_back_copy(kept, tier, freed);
   HS_CHECK(kept.location() && kept.whole_in(kept.location()->tier));
+  note_persistence(id);
 }
 
 void ControllerState::set_copy_state(base::BlockId id, Tier tier, CopyState state) {
@@ -189,6 +220,21 @@ void ControllerState::forget(base::BlockId id, std::vector<base::SlotId>& freed)
   }
 }
 
+// While `moved` is on its way to disk. A page that is in no index can be found by nobody.
+std::shared_ptr<const PersistedPage> ControllerState::persisted_form(const Block& moved) const {
+  const std::optional<BlockCopy>& disk = moved.copy(Tier::kDisk);
+  if (config.persistence == Persistence::kOff || !moved.indexed || !disk || disk->whole()) {
+    return nullptr;
+  }
+  return std::make_shared<PersistedPage>(
+      PersistedPage{.slot = disk->slot,
+                    .write = write_number(moved.moving),
+                    .root = moved.root,
+                    .parent = moved.parent.valid() ? block(moved.parent).key : moved.root,
+                    .depth = moved.depth,
+                    .tokens = moved.tokens});
+}
+
 TransferOp ControllerState::start_move(base::BlockId id, Tier from, Tier to, MoveReason reason) {
   Block& moved = block(id);
   HS_CHECK(full(moved) && moved.whole_in(from) && !moved.copy(to) && !moved.moving.valid());
@@ -199,7 +245,8 @@ TransferOp ControllerState::start_move(base::BlockId id, Tier from, Tier to, Mov
                          .block = id,
                          .from = {.tier = from, .slot = moved.copy(from)->slot},
                          .to = {.tier = to, .slot = moved.copy(to)->slot},
-                         .reason = reason};
+                         .reason = reason,
+                         .persisted = persisted_form(moved)};
   in_flight.emplace(op.id, op);
   return op;
 }
@@ -218,10 +265,12 @@ void ControllerState::end_move(base::TransferId id, bool filled, std::vector<bas
     failed_writes[index_of(op.to.tier)] = 0;
     ++totals.moved[index_of(op.from.tier)][index_of(op.to.tier)];
     ++totals.moved_for[static_cast<std::size_t>(op.reason)];
-    // Two copies below the slab would take room that was promised to others.
-    if (op.from.tier == Tier::kDisk && op.to.tier == Tier::kHost) {
+    // Two copies below the slab take room that others may want; the next process wants one on disk.
+    if (op.from.tier == Tier::kDisk && op.to.tier == Tier::kHost &&
+        config.persistence == Persistence::kOff) {
       give_back_copy(moved, Tier::kDisk, freed);
     }
+    note_persistence(op.block);
   } else {
     give_back_copy(moved, op.to.tier, freed);
     if (op.to.tier > op.from.tier) ++failed_writes[index_of(op.to.tier)];

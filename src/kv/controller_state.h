@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -40,6 +41,7 @@ struct KvTotals {
   std::int64_t stray_completions = 0;
   std::int64_t failed_transfers = 0;
   std::int64_t lost_pages = 0;
+  std::int64_t adopted_pages = 0;
   MoveCounts moved{};
   std::array<std::int64_t, kMoveReasons> moved_for{};
 };
@@ -69,6 +71,10 @@ struct ControllerState {
 
   // A fresh private block for page `depth`, with one reference and a resident slot, filling.
   base::BlockId create_block(std::int32_t depth);
+  // The next free block becomes a cached one of page `depth` under `content`, whose key must be
+  // free (checked). Its one copy is this disk slot, which is already its own, filling.
+  void adopt_block(const BlockContent& content, std::int32_t depth, base::SlotId slot,
+                   std::uint64_t stamp);
   // Enters a full block into the index; false, and nothing changed, when its key is taken.
   [[nodiscard]] bool index_block(base::BlockId id, const BlockContent& content);
   // Gives back every slot of a cached block without children that no transfer holds (all checked).
@@ -96,12 +102,16 @@ struct ControllerState {
   std::array<SlotPool, kTiers> pools;      // [tier]
   PrefixIndex index;
   EvictionOrder cached;
+  // With persistence: the indexed blocks that have no whole copy on disk, in the order in which
+  // they were published, so parents come first.
+  std::map<std::uint64_t, base::BlockId> unpersisted;
   std::unordered_map<base::SequenceId, SequenceTable> tables;
   std::unordered_map<base::TransferId, TransferOp> in_flight;
   std::array<std::int32_t, kTiers> failed_writes{};  // in a row
   std::array<std::int32_t, kTiers> lost_copies{};    // since the start
   KvTotals totals;
   std::uint64_t epoch = 1;  // one more at every change; a default KvPlan is of none
+  std::uint64_t next_publication = 1;
   std::int64_t next_transfer = 0;
 
  private:
@@ -109,6 +119,9 @@ struct ControllerState {
   void destroy_block(base::BlockId id, std::vector<base::SlotId>& freed);
   void give_back_copy(Block& block, Tier tier, std::vector<base::SlotId>& freed);
   void remove_from_index(base::BlockId id);
+  // Puts the block in its place in `unpersisted`, or takes it out.
+  void note_persistence(base::BlockId id);
+  std::shared_ptr<const PersistedPage> persisted_form(const Block& moved) const;
 };
 
 struct LifecycleController::State final : ControllerState {

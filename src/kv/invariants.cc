@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -23,7 +24,7 @@ class Checker final {
     using Check = Violation (Checker::*)();
     for (const Check check :
          {&Checker::tables, &Checker::blocks, &Checker::transfers, &Checker::index,
-          &Checker::cached_set, &Checker::slots, &Checker::room}) {
+          &Checker::cached_set, &Checker::slots, &Checker::room, &Checker::persistence}) {
       if (Violation violation = (this->*check)()) return violation;
     }
     return std::nullopt;
@@ -140,7 +141,8 @@ class Checker final {
       whole = whole || copy->whole();
     }
     if (!whole) return told("a full page has no whole copy", "block", id.value());
-    if (!block.moving.valid() && block.copy(Tier::kHost) && block.copy(Tier::kDisk)) {
+    if (state_.config.persistence == Persistence::kOff && !block.moving.valid() &&
+        block.doubled()) {
       return told("a page takes room twice below the slab", "block", id.value());
     }
     return std::nullopt;
@@ -180,6 +182,19 @@ class Checker final {
   }
 
   // Indexed means committed, full and complete; a child in the index implies its parent.
+  // What is yet to be copied to disk for the next process is exactly what is not there.
+  Violation persistence() {
+    std::map<std::uint64_t, base::BlockId> expected;
+    for (std::size_t at = 0; at < state_.blocks.size(); ++at) {
+      const Block& block = state_.blocks[at];
+      if (state_.config.persistence == Persistence::kOff || !block.indexed) continue;
+      if (block.whole_in(Tier::kDisk)) continue;
+      expected.emplace(block.published, base::BlockId(static_cast<std::int32_t>(at)));
+    }
+    if (expected == state_.unpersisted) return std::nullopt;
+    return "the pages to be copied to disk are not those that are missing there";
+  }
+
   Violation index() {
     std::size_t indexed = 0;
     children_.assign(state_.blocks.size(), 0);

@@ -160,6 +160,10 @@ KvCommit LifecycleController::commit(const KvPlan& plan) {
     state_->drop_copy(block, Tier::kResident, commit.freed);
     tell_holders(*state_, block, commit);
   }
+  for (const base::BlockId block : plan.host_drops) {
+    state_->drop_copy(block, Tier::kHost, commit.freed);
+    tell_holders(*state_, block, commit);
+  }
   for (const KvPlan::Admission& admission : plan.admissions) admit(*state_, admission, commit);
   for (const KvPlan::Growth& growth : plan.growths) grow(*state_, growth, commit);
   start_moves(*state_, plan.moves, commit.transfers);
@@ -230,6 +234,7 @@ KvCommit LifecycleController::lose(const Location& location) {
   ++state_->epoch;
   KvCommit commit;
   lose_copy(*state_, location, commit);
+  if (location.tier == Tier::kDisk) commit.transfers.forgotten.push_back(location.slot);
   // The place may be bad, not the page.
   state_->pool(location.tier).use_last(location.slot);
   return commit;
@@ -271,6 +276,7 @@ KvStats LifecycleController::stats() const {
   stats.referenced =
       static_cast<std::int32_t>(state_->blocks.size() - state_->free_blocks.size()) - stats.cached;
   stats.in_flight = static_cast<std::int32_t>(state_->in_flight.size());
+  stats.unpersisted = static_cast<std::int32_t>(state_->unpersisted.size());
   stats.lookup_tokens = totals.lookup_tokens;
   stats.hit_tokens = totals.hit_tokens;
   stats.hit_pages = totals.hit_pages;
@@ -279,6 +285,7 @@ KvStats LifecycleController::stats() const {
   stats.stray_completions = totals.stray_completions;
   stats.failed_transfers = totals.failed_transfers;
   stats.lost_pages = totals.lost_pages;
+  stats.adopted_pages = totals.adopted_pages;
   stats.moved = totals.moved;
   stats.moved_for = totals.moved_for;
   return stats;

@@ -23,6 +23,10 @@ enum class Mirroring { kOnPressure, kEager };
 
 enum class HostReads { kInPlace, kCopied };
 
+// kOn: every indexed page is copied to disk, and its copy there stays while there is room, so that
+// the next process finds it (adopt()).
+enum class Persistence { kOff, kOn };
+
 struct ControllerConfig {
   std::int32_t page_tokens = 64;
   std::int32_t resident_slots = 0;  // pages in the slab of each rank
@@ -31,6 +35,8 @@ struct ControllerConfig {
   std::int32_t max_transfers = 16;  // in flight at a time
   PrefixCaching prefix_caching = PrefixCaching::kOn;
   Mirroring mirroring = Mirroring::kOnPressure;
+  Persistence persistence = Persistence::kOff;
+  std::int64_t first_transfer = 0;  // ids of transfers begin here; see write_number()
 
   // kInPlace: the device reads host pages where they lie (the CPU), so only disk pages come back.
   HostReads host_reads = HostReads::kInPlace;
@@ -79,14 +85,15 @@ struct KvPlan {
   std::vector<base::SequenceId> releases;  // in this order ...
   std::vector<base::BlockId> evictions;    // whole blocks
   std::vector<base::BlockId> drops;        // resident copies of blocks that have a lower one
+  std::vector<base::BlockId> host_drops;   // host copies of blocks that have one on disk
   std::vector<Admission> admissions;
   std::vector<Growth> growths;
   std::vector<Move> moves;
   std::uint64_t epoch = 0;  // of the controller that it was made for
 
   bool empty() const {
-    return releases.empty() && evictions.empty() && drops.empty() && admissions.empty() &&
-           growths.empty() && moves.empty();
+    return releases.empty() && evictions.empty() && drops.empty() && host_drops.empty() &&
+           admissions.empty() && growths.empty() && moves.empty();
   }
 };
 
@@ -115,9 +122,10 @@ using MoveCounts = std::array<std::array<std::int64_t, kTiers>, kTiers>;
 
 struct KvStats {
   std::array<TierStats, kTiers> tiers;
-  std::int32_t referenced = 0;  // blocks used by at least one sequence
-  std::int32_t cached = 0;      // blocks that are indexed and used by none
-  std::int32_t in_flight = 0;   // transfers
+  std::int32_t referenced = 0;   // blocks used by at least one sequence
+  std::int32_t cached = 0;       // blocks that are indexed and used by none
+  std::int32_t in_flight = 0;    // transfers
+  std::int32_t unpersisted = 0;  // indexed blocks that are yet to be copied to disk
   // Totals since the start.
   std::int64_t lookup_tokens = 0;                // PrefixMatch::prompt_tokens of admitted sequences
   std::int64_t hit_tokens = 0;                   // of them found in the index
@@ -127,6 +135,7 @@ struct KvStats {
   std::int64_t stray_completions = 0;  // TransferDone for a transfer that is not in flight
   std::int64_t failed_transfers = 0;
   std::int64_t lost_pages = 0;  // whose rows were found to be other than what was written
+  std::int64_t adopted_pages = 0;
   MoveCounts moved{};
   std::array<std::int64_t, kMoveReasons> moved_for{};  // by MoveReason
 
@@ -147,6 +156,11 @@ class LifecycleController {
   LifecycleController& operator=(const LifecycleController&) = delete;
 
   const ControllerConfig& config() const;
+
+  // Takes over pages that an earlier process left on disk, as cached ones; before any other call.
+  // Pages whose place is taken or does not exist, whose parents are missing or whose content is
+  // there twice are left out. How many were taken.
+  std::int64_t adopt(std::span<const PersistedPage> pages);
 
   // The longest indexed prefix of `tokens` under `root`, in whole pages, leaving at least one token
   // to compute. Compares tokens, not only keys.

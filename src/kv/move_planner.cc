@@ -31,16 +31,49 @@ bool MovePlanner::wants_to_copy_down(std::int64_t wanted) const {
          free_in(Tier::kResident) < watermark_;
 }
 
-// The fastest; where all are full, what nobody uses makes room for what must go.
+bool MovePlanner::is_moved(base::BlockId id) const {
+  return std::ranges::any_of(plan_.moves,
+                             [id](const KvPlan::Move& move) { return move.block == id; });
+}
+
+bool MovePlanner::is_evicted(base::BlockId id) const {
+  return std::ranges::find(plan_.evictions, id) != plan_.evictions.end();
+}
+
+bool MovePlanner::loses_host_copy(base::BlockId id) const {
+  return std::ranges::find(plan_.host_drops, id) != plan_.host_drops.end();
+}
+
+void MovePlanner::evict_below(base::BlockId id) {
+  plan_.evictions.push_back(id);
+  const bool host_has_gone = std::erase(plan_.host_drops, id) > 0;
+  for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
+    if (tier == Tier::kHost && host_has_gone) continue;
+    if (state_.block(id).copy(tier) && !state_.closed(tier)) ++free_[index_of(tier)];
+  }
+}
+
+// Gives a host slot whose page is on disk too.
+bool MovePlanner::drop_doubled(const Reclaimable& candidates) {
+  while (dropped_doubled_ < candidates.doubled.size()) {
+    const base::BlockId id = candidates.doubled[dropped_doubled_++];
+    if (is_evicted(id) || is_moved(id) || state_.closed(Tier::kHost)) continue;
+    plan_.host_drops.push_back(id);
+    ++free_[index_of(Tier::kHost)];
+    return true;
+  }
+  return false;
+}
+
+// The fastest; where all are full, second copies make room for what must go, and then what nobody
+// uses.
 std::optional<Tier> MovePlanner::lower_tier_with_room(const Reclaimable& candidates,
                                                       MoveReason reason) {
   if (free_in(Tier::kHost) <= 0 && free_in(Tier::kDisk) <= 0) {
     if (reason != MoveReason::kSpill) return std::nullopt;
-    if (evicted_below_ == candidates.cached_below.size()) return std::nullopt;
-    const base::BlockId gone = candidates.cached_below[evicted_below_++];
-    plan_.evictions.push_back(gone);
-    for (const Tier tier : {Tier::kHost, Tier::kDisk}) {
-      if (state_.block(gone).copy(tier) && !state_.closed(tier)) ++free_[index_of(tier)];
+    if (!drop_doubled(candidates)) {
+      if (evicted_below_ == candidates.cached_below.size()) return std::nullopt;
+      evict_below(candidates.cached_below[evicted_below_++]);
     }
   }
   return free_in(Tier::kHost) > 0 ? Tier::kHost : Tier::kDisk;
@@ -59,7 +92,7 @@ void MovePlanner::copy_down(const Reclaimable& candidates, std::int64_t wanted) 
   });
   for (const base::BlockId id : candidates.dirty) {
     if (copied >= std::max(wanted, ahead) || budget() <= 0) return;
-    if (std::ranges::find(plan_.evictions, id) != plan_.evictions.end()) continue;
+    if (is_evicted(id)) continue;
     const MoveReason reason = copied < wanted ? MoveReason::kSpill : MoveReason::kMirror;
     const std::optional<Tier> to = lower_tier_with_room(candidates, reason);
     if (!to) return;
@@ -94,18 +127,66 @@ void MovePlanner::bring_back() {
 void MovePlanner::bring_back(base::BlockId id) {
   const Block& block = state_.block(id);
   if (budget() <= 0 || block.moving.valid() || !state_.full(block)) return;
-  const auto is_moved = [id](const KvPlan::Move& move) { return move.block == id; };
-  if (std::ranges::any_of(plan_.moves, is_moved)) return;
+  if (is_moved(id) || loses_host_copy(id)) return;
   const Tier from = block.location()->tier;
   const bool read_in_place = from == Tier::kHost && state_.config.host_reads == HostReads::kInPlace;
   if (from == Tier::kResident || read_in_place) return;
   Tier to = Tier::kResident;
   if (free_in(to) <= kHysteresis * watermark_) {
-    if (from == Tier::kHost || free_in(Tier::kHost) <= 0) return;
+    if (from == Tier::kHost) return;
+    const bool may_drop = state_.config.persistence == Persistence::kOn;
+    if (free_in(Tier::kHost) <= 0 && !(may_drop && make_room_in(Tier::kHost))) return;
     to = Tier::kHost;
   }
   --free_[index_of(to)];
   plan_.moves.push_back({.block = id, .from = from, .to = to, .reason = MoveReason::kRestore});
+}
+
+bool MovePlanner::is_matched(base::BlockId id) const {
+  return std::ranges::any_of(plan_.admissions, [id](const KvPlan::Admission& admission) {
+    return std::ranges::find(admission.match.blocks, id) != admission.match.blocks.end();
+  });
+}
+
+// Of what nobody uses, oldest first: second copies in host memory, or what is only below the slab
+// and on disk. Looks at few, since every step may ask.
+bool MovePlanner::make_room_in(Tier tier) {
+  constexpr int kLookAt = 64;
+  int looked_at = 0;
+  for (const EvictionRank& rank : state_.cached) {
+    if (++looked_at > kLookAt) return false;
+    const base::BlockId id = rank.block;
+    const Block& block = state_.block(id);
+    if (block.moving.valid() || is_evicted(id) || is_moved(id) || is_matched(id)) continue;
+    if (tier == Tier::kHost) {
+      if (!block.doubled() || loses_host_copy(id) || state_.closed(tier)) continue;
+      plan_.host_drops.push_back(id);
+      ++free_[index_of(tier)];
+      return true;
+    }
+    // Children that go with this plan are before it.
+    const auto gone = std::ranges::count_if(
+        plan_.evictions, [&](base::BlockId child) { return state_.block(child).parent == id; });
+    if (block.children > gone || !block.copy(tier) || block.copy(Tier::kResident)) continue;
+    evict_below(id);
+    return true;
+  }
+  return false;
+}
+
+void MovePlanner::persist() {
+  if (state_.unpersisted.empty() || state_.closed(Tier::kDisk)) return;
+  for (const auto& [published, id] : state_.unpersisted) {
+    if (budget() <= state_.config.max_transfers / 2) return;
+    const Block& block = state_.block(id);
+    if (block.moving.valid() || is_evicted(id) || is_moved(id)) continue;
+    if (free_in(Tier::kDisk) <= 0 && !make_room_in(Tier::kDisk)) return;
+    --free_[index_of(Tier::kDisk)];
+    plan_.moves.push_back({.block = id,
+                           .from = block.whole_in(Tier::kHost) ? Tier::kHost : Tier::kResident,
+                           .to = Tier::kDisk,
+                           .reason = MoveReason::kMirror});
+  }
 }
 
 }  // namespace hisparse::kv

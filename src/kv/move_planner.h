@@ -24,11 +24,21 @@ class MovePlanner final {
   void copy_down(const Reclaimable& candidates, std::int64_t wanted);
   // Copies pages in use up where slots stay free.
   void bring_back();
+  // Copies indexed pages to disk for the next process, with half of the transfers at the most.
+  // Where the disk is full, what was used longest ago makes room.
+  void persist();
 
  private:
   std::int64_t budget() const;
   std::int64_t free_in(Tier tier) const;
   bool all_resident() const;
+  bool is_moved(base::BlockId id) const;
+  bool is_evicted(base::BlockId id) const;
+  void evict_below(base::BlockId id);
+  bool drop_doubled(const Reclaimable& candidates);
+  bool loses_host_copy(base::BlockId id) const;
+  bool is_matched(base::BlockId id) const;
+  bool make_room_in(Tier tier);
   std::optional<Tier> lower_tier_with_room(const Reclaimable& candidates, MoveReason reason);
   void bring_back(base::BlockId id);
 
@@ -37,6 +47,7 @@ class MovePlanner final {
   std::array<std::int64_t, kTiers> free_{};  // slots by tier, once the plan has been executed
   const std::int64_t watermark_;             // of resident slots
   std::size_t evicted_below_ = 0;            // of the candidates
+  std::size_t dropped_doubled_ = 0;          // of the candidates
 };
 
 }  // namespace hisparse::kv

@@ -185,6 +185,7 @@ void PlanBuilder::State::choose_victims() {
                    : std::max<std::int64_t>(0, put_off - std::max<std::int64_t>(0, slots_left()));
   if (planner.wants_to_copy_down(wanted)) planner.copy_down(reclaimable(), wanted);
   planner.bring_back();
+  planner.persist();
 }
 
 PlanBuilder LifecycleController::plan() const {

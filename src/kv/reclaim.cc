@@ -65,6 +65,18 @@ class Search final {
     found.dirty = in_order(dirty);
   }
 
+  void doubled(Reclaimable& found) const {
+    if (state_.config.persistence == Persistence::kOff) return;
+    const SlotPool& pool = state_.pool(Tier::kHost);
+    std::vector<VictimRank> ranks;
+    for (std::int32_t slot = 0; slot < pool.capacity(); ++slot) {
+      const base::BlockId id = pool.owner(base::SlotId(slot));
+      if (!id.valid() || !state_.block(id).doubled() || state_.block(id).moving.valid()) continue;
+      ranks.push_back(rank(id, references_(id)));
+    }
+    found.doubled = in_order(ranks);
+  }
+
   void cached(const std::vector<base::BlockId>& added, Reclaimable& found) const {
     std::vector<base::BlockId> order;
     for (const EvictionRank& rank : state_.cached) order.push_back(rank.block);
@@ -126,6 +138,7 @@ Reclaimable find_reclaimable(const ControllerState& state, const ReferenceCount&
   Reclaimable found;
   const Search search(state, references);
   search.resident(found);
+  search.doubled(found);
   search.cached(added, found);
   found.lower_free = state.free_slots(Tier::kHost) + state.free_slots(Tier::kDisk);
   return found;

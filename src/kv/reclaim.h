@@ -19,6 +19,8 @@ struct Reclaimable {
   std::vector<base::BlockId> clean;
   // Blocks of which only the resident copy exists: they can be copied down.
   std::vector<base::BlockId> dirty;
+  // Blocks with a copy in host memory and one on disk: the one in host memory can go at once.
+  std::vector<base::BlockId> doubled;
   // Cached blocks that are only in lower tiers, children before parents: they can make room there.
   std::vector<base::BlockId> cached_below;
   // Cached blocks that are only resident, children before parents: where nothing can be copied
@@ -31,7 +33,7 @@ struct Reclaimable {
 
   // Pages that could be copied down.
   std::int64_t lower_room() const {
-    return lower_free + static_cast<std::int64_t>(cached_below.size());
+    return lower_free + static_cast<std::int64_t>(doubled.size() + cached_below.size());
   }
 };
 

@@ -26,6 +26,16 @@ base::SlotId SlotPool::take(base::BlockId owner) {
   return slot;
 }
 
+void SlotPool::take(std::span<const std::pair<base::SlotId, base::BlockId>> claims) {
+  for (const auto& [slot, owner] : claims) {
+    HS_CHECK(!at(slot).has_value());
+    at(slot) = CopyState::kFilling;
+    owners_[static_cast<std::size_t>(slot.value())] = owner;
+    ++count_of(CopyState::kFilling);
+  }
+  std::erase_if(free_slots_, [this](base::SlotId slot) { return at(slot).has_value(); });
+}
+
 void SlotPool::set_state(base::SlotId slot, CopyState state) {
   std::optional<CopyState>& current = at(slot);
   HS_CHECK(current.has_value());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -21,6 +22,8 @@ class SlotPool final {
 
   // A free slot, now filling, for a copy of `owner`. There must be one (checked).
   base::SlotId take(base::BlockId owner);
+  // These, which are free and different (checked).
+  void take(std::span<const std::pair<base::SlotId, base::BlockId>> claims);
   void set_state(base::SlotId slot, CopyState state);  // of a slot in use (checked)
   void give_back(base::SlotId slot);                   // of a slot in use (checked)
   // A free slot becomes the last to be handed out (nothing happens to one in use).

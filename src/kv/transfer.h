@@ -4,11 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "kv/persisted_page.h"
 
 namespace hisparse::kv {
 
@@ -63,13 +65,21 @@ struct TransferOp {
   Location from;
   Location to;
   MoveReason reason = MoveReason::kSpill;
+  // What the next process may know of the copy; none if that has no use for it.
+  std::shared_ptr<const PersistedPage> persisted = nullptr;
 };
+
+// Tells the writes to a disk slot apart, over all processes that keep pages in one folder.
+inline std::uint64_t write_number(base::TransferId id) {
+  return static_cast<std::uint64_t>(id.value()) + 1;
+}
 
 struct TransferPlan {
   std::vector<TransferOp> restores;  // executed first
   std::vector<TransferOp> demotions;
+  std::vector<base::SlotId> forgotten;  // of the disk tier: not for the next process
 
-  bool empty() const { return restores.empty() && demotions.empty(); }
+  bool empty() const { return restores.empty() && demotions.empty() && forgotten.empty(); }
 };
 
 // A failed transfer frees its destination and may be planned again. It keeps its source, unless the

@@ -121,6 +121,12 @@ void add_tiers(Families& families, const EngineStats& stats) {
   families.push_back(counter("hisparse_kv_lost_pages_total",
                              "Pages that did not hold what was written and were given up.",
                              one(kv.lost_pages)));
+  families.push_back(counter("hisparse_kv_adopted_pages_total",
+                             "Pages of an earlier process that were found on disk.",
+                             one(kv.adopted_pages)));
+  families.push_back(gauge("hisparse_kv_unpersisted_pages",
+                           "Pages that are yet to be copied to disk for the next process.",
+                           one(std::int64_t{kv.unpersisted})));
   families.push_back(
       counter("hisparse_kv_streamed_bytes_total",
               "Bytes read from disk by steps for pages that were not in memory, over all ranks.",

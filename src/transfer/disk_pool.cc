@@ -1,14 +1,10 @@
 #include "transfer/disk_pool.h"
 
-#include <fcntl.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <cstddef>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -40,52 +36,16 @@ std::uint64_t checksum_of(std::span<const std::byte> bytes, base::SlotId slot, s
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), place ^ (write * kGoldenRatio));
 }
 
-std::string error_text(const std::string& what) {
-  return what + ": " + std::error_code(errno, std::generic_category()).message();
-}
+// In front of the pages of a kept file.
+struct Head {
+  std::uint64_t magic = 0;
+  std::uint64_t store = 0;
+  std::uint64_t checksum = 0;  // over the two
+};
+// "HSPAGES" and the version of the layout of the file.
+constexpr std::uint64_t kHeadMagic = 0x4853504147455301u;
 
-absl::Status open_error(const std::string& folder) {
-  const std::string text =
-      error_text("--kv-disk-path " + folder + " cannot hold the file of KV pages");
-  if (errno == ENOENT || errno == ENOTDIR) return absl::NotFoundError(text);
-  if (errno == EACCES || errno == EROFS) return absl::PermissionDeniedError(text);
-  return absl::UnavailableError(text);
-}
-
-// Takes the room now, not when a page is written. Asks first whether there is any: where the file
-// system cannot reserve, the library writes to every block until the disk is full.
-absl::Status reserve(int file, std::int64_t bytes, const std::string& folder) {
-  struct statvfs disk = {};
-  int error = 0;
-  if (::fstatvfs(file, &disk) == 0 &&
-      disk.f_bavail < static_cast<std::uint64_t>(bytes) / disk.f_frsize) {
-    error = ENOSPC;
-  }
-  while (error == 0) {
-    error = ::posix_fallocate(file, 0, bytes);
-    if (error == 0) return absl::OkStatus();
-    if (error == EINTR) error = 0;
-  }
-  errno = error;
-  if (error != ENOSPC && error != EDQUOT && error != EFBIG) return open_error(folder);
-  const std::string text =
-      error_text("the disk of --kv-disk-path " + folder + " has no room for " +
-                 std::to_string(bytes) + " bytes of KV pages: lower --kv-disk-space");
-  return absl::ResourceExhaustedError(text);
-}
-
-// The whole span at `offset`, however many calls it takes.
-template <typename Call>
-absl::Status transfer_all(Call call, std::int64_t bytes, const char* what) {
-  for (std::int64_t done = 0; done < bytes;) {
-    const ssize_t count = call(done);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return absl::UnavailableError(error_text(what));
-    if (count == 0) return absl::UnavailableError(std::string(what) + ": the file has shrunk");
-    done += count;
-  }
-  return absl::OkStatus();
-}
+std::uint64_t checksum_of(const Head& head) { return XXH3_64bits(&head, offsetof(Head, checksum)); }
 
 }  // namespace
 
@@ -93,63 +53,75 @@ std::int64_t DiskPool::file_bytes(std::int32_t slots, const PageShape& page) {
   return std::int64_t{slots} * page.layers * sealed_bytes(page);
 }
 
-absl::StatusOr<std::unique_ptr<DiskPool>> DiskPool::create(const std::string& folder,
-                                                           std::int32_t slots,
+absl::StatusOr<std::unique_ptr<DiskPool>> DiskPool::create(const Place& place, std::int32_t slots,
                                                            const PageShape& page) {
   HS_CHECK(slots > 0 && page.layers > 0 && page.layer_bytes > 0);
-  std::string name = folder + "/hisparse-kv-XXXXXX";
-  const int named = ::mkostemp(name.data(), O_CLOEXEC);
-  if (named < 0) return open_error(folder);
-  // Before the other descriptor: where the file system cannot reserve, this writes to it.
-  if (absl::Status status = reserve(named, file_bytes(slots, page), folder); !status.ok()) {
-    ::unlink(name.c_str());
-    ::close(named);
-    return status;
+  const std::int64_t bytes = file_bytes(slots, page);
+  std::unique_ptr<DiskFile> file;
+  if (place.kept_as.empty()) {
+    HS_ASSIGN_OR_RETURN(file, DiskFile::scratch(place.folder, bytes));
+  } else {
+    HS_ASSIGN_OR_RETURN(file, DiskFile::kept(place.folder, place.kept_as, kHeadBytes + bytes));
   }
-  // Some file systems (tmpfs, say) know only buffered access.
-  const int direct = ::open(name.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT);
-  ::unlink(name.c_str());
-  if (direct >= 0) ::close(named);
-  return std::unique_ptr<DiskPool>(
-      new DiskPool(direct >= 0 ? direct : named, direct >= 0, slots, page));
+  const std::int64_t head = place.kept_as.empty() ? 0 : kHeadBytes;
+  return std::unique_ptr<DiskPool>(new DiskPool(std::move(file), head, slots, page));
 }
 
-DiskPool::DiskPool(int file, bool unbuffered, std::int32_t slots, const PageShape& page)
-    : file_(file),
-      unbuffered_(unbuffered),
+DiskPool::DiskPool(std::unique_ptr<DiskFile> file, std::int64_t head_bytes, std::int32_t slots,
+                   const PageShape& page)
+    : file_(std::move(file)),
+      head_bytes_(head_bytes),
       page_(page),
       slice_bytes_(sealed_bytes(page)),
       last_write_(static_cast<std::size_t>(slots)) {}
 
-DiskPool::~DiskPool() { ::close(file_); }
+std::optional<std::uint64_t> DiskPool::store() const {
+  if (head_bytes_ == 0) return std::nullopt;
+  AlignedBuffer block(kHeadBytes);
+  if (!file_->read(block.bytes(), 0, "the head of the KV pages could not be read").ok()) {
+    return std::nullopt;
+  }
+  Head head;
+  std::memcpy(&head, block.bytes().data(), sizeof(head));
+  if (head.magic != kHeadMagic || head.checksum != checksum_of(head)) return std::nullopt;
+  return head.store;
+}
+
+absl::Status DiskPool::begin_store(std::uint64_t store) {
+  HS_CHECK(head_bytes_ > 0);
+  Head head = {.magic = kHeadMagic, .store = store, .checksum = 0};
+  head.checksum = checksum_of(head);
+  AlignedBuffer block(kHeadBytes);
+  std::memcpy(block.bytes().data(), &head, sizeof(head));
+  return file_->write(block.bytes(), 0, "the head of the KV pages could not be written");
+}
+
+void DiskPool::adopt(base::SlotId slot, std::uint64_t write) {
+  HS_CHECK(slot.value() >= 0 && static_cast<std::size_t>(slot.value()) < last_write_.size());
+  last_write_[static_cast<std::size_t>(slot.value())].store(write, std::memory_order_relaxed);
+}
 
 std::int64_t DiskPool::offset(base::SlotId slot, std::int32_t layer) const {
   HS_CHECK(slot.value() >= 0 && static_cast<std::size_t>(slot.value()) < last_write_.size());
   HS_CHECK(layer >= 0 && layer < page_.layers);
-  return (std::int64_t{slot.value()} * page_.layers + layer) * slice_bytes_;
+  return head_bytes_ + (std::int64_t{slot.value()} * page_.layers + layer) * slice_bytes_;
 }
 
-absl::Status DiskPool::write(base::SlotId slot, std::span<std::byte> slices) {
-  HS_CHECK(static_cast<std::int64_t>(slices.size()) == file_page_bytes());
-  const std::uint64_t write = ++writes_;
+absl::Status DiskPool::write(base::SlotId slot, std::uint64_t number, std::span<std::byte> slices) {
+  HS_CHECK(static_cast<std::int64_t>(slices.size()) == file_page_bytes() && number != 0);
   const auto layer_bytes = static_cast<std::size_t>(page_.layer_bytes);
   for (std::int32_t layer = 0; layer < page_.layers; ++layer) {
     const auto slice = slices.subspan(static_cast<std::size_t>(layer * slice_bytes_),
                                       static_cast<std::size_t>(slice_bytes_));
-    const Seal seal = {.checksum = checksum_of(slice.first(layer_bytes), slot, layer, write),
-                       .write = write};
+    const Seal seal = {.checksum = checksum_of(slice.first(layer_bytes), slot, layer, number),
+                       .write = number};
     const auto behind = slice.subspan(layer_bytes);
     std::ranges::fill(behind, std::byte{});
     std::memcpy(behind.data(), &seal, sizeof(seal));
   }
-  last_write_[static_cast<std::size_t>(slot.value())].store(write, std::memory_order_relaxed);
   const std::int64_t at = offset(slot, 0);
-  return transfer_all(
-      [&](std::int64_t done) {
-        return ::pwrite(file_, slices.data() + done, slices.size() - static_cast<std::size_t>(done),
-                        at + done);
-      },
-      file_page_bytes(), "a KV page could not be written to disk");
+  last_write_[static_cast<std::size_t>(slot.value())].store(number, std::memory_order_relaxed);
+  return file_->write(slices, at, "a KV page could not be written to disk");
 }
 
 absl::Status DiskPool::verify(base::SlotId slot, std::int32_t layer,
@@ -175,13 +147,8 @@ absl::Status DiskPool::lost(const absl::Status& status) {
 
 absl::Status DiskPool::read(base::SlotId slot, std::span<std::byte> slices) const {
   HS_CHECK(static_cast<std::int64_t>(slices.size()) == file_page_bytes());
-  const std::int64_t at = offset(slot, 0);
-  const absl::Status status = transfer_all(
-      [&](std::int64_t done) {
-        return ::pread(file_, slices.data() + done, slices.size() - static_cast<std::size_t>(done),
-                       at + done);
-      },
-      file_page_bytes(), "a KV page could not be read from disk");
+  const absl::Status status =
+      file_->read(slices, offset(slot, 0), "a KV page could not be read from disk");
   if (!status.ok()) return lost(status);
   for (std::int32_t layer = 0; layer < page_.layers; ++layer) {
     HS_RETURN_IF_ERROR(verify(slot, layer,
@@ -194,13 +161,8 @@ absl::Status DiskPool::read(base::SlotId slot, std::span<std::byte> slices) cons
 absl::Status DiskPool::read_layer(base::SlotId slot, std::int32_t layer,
                                   std::span<std::byte> slice) const {
   HS_CHECK(static_cast<std::int64_t>(slice.size()) == slice_bytes_);
-  const std::int64_t at = offset(slot, layer);
-  const absl::Status status = transfer_all(
-      [&](std::int64_t done) {
-        return ::pread(file_, slice.data() + done, slice.size() - static_cast<std::size_t>(done),
-                       at + done);
-      },
-      slice_bytes_, "a layer of a KV page could not be read from disk");
+  const absl::Status status =
+      file_->read(slice, offset(slot, layer), "a layer of a KV page could not be read from disk");
   if (!status.ok()) return lost(status);
   return verify(slot, layer, slice);
 }

@@ -5,12 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "transfer/aligned_buffer.h"
+#include "transfer/disk_file.h"
 #include "transfer/page_shape.h"
 
 namespace hisparse::transfer {
@@ -19,18 +22,18 @@ namespace hisparse::transfer {
 // alone: the layer's bytes, a seal (checksum over them, slot, layer and number of the write), and
 // zeros up to a multiple of 4 KiB.
 //
-// Owns the file. It has no name in its folder any more once it is open, so nothing is left behind
-// when the process dies. Any thread; nobody else may touch a slot that is being written.
+// Owns the file. A scratch file goes with the process; a kept one begins with a head that names the
+// store it belongs to (page_store.h). Any thread; nobody else may touch a slot that is being
+// written.
 class DiskPool final {
  public:
-  // Room for `slots` pages is taken at once. NotFound or PermissionDenied for the folder,
-  // ResourceExhausted when the disk has not enough room; messages name what to change.
-  static absl::StatusOr<std::unique_ptr<DiskPool>> create(const std::string& folder,
-                                                          std::int32_t slots,
+  struct Place {
+    std::string folder;
+    std::string kept_as;  // name of the file; empty: a scratch file
+  };
+  // Errors as those of DiskFile.
+  static absl::StatusOr<std::unique_ptr<DiskPool>> create(const Place& place, std::int32_t slots,
                                                           const PageShape& page);
-  ~DiskPool();
-  DiskPool(const DiskPool&) = delete;
-  DiskPool& operator=(const DiskPool&) = delete;
 
   // Bytes of one sealed slice, and of a page in the file.
   std::int64_t slice_bytes() const { return slice_bytes_; }
@@ -38,29 +41,42 @@ class DiskPool final {
   // Bytes in the file for this many pages.
   static std::int64_t file_bytes(std::int32_t slots, const PageShape& page);
   const PageShape& page() const { return page_; }
-  bool unbuffered() const { return unbuffered_; }
+  std::int32_t slots() const { return static_cast<std::int32_t>(last_write_.size()); }
+  const DiskFile& file() const { return *file_; }
+
+  // The store that a kept file belongs to; none if it has no head that is whole.
+  std::optional<std::uint64_t> store() const;
+  // A kept file belongs to this store from now on. Unavailable when it cannot be written.
+  absl::Status begin_store(std::uint64_t store);
+  // What the slot of a kept file holds was written under this number.
+  void adopt(base::SlotId slot, std::uint64_t write);
 
   // `slices`: aligned (aligned_buffer.h), [layers][slice_bytes], whose first layer_bytes are the
-  // layer's; the rest is overwritten. Unavailable when the file cannot be written.
-  absl::Status write(base::SlotId slot, std::span<std::byte> slices);
+  // layer's; the rest is overwritten. `number`, above zero, tells this write from every other one
+  // to the file. Unavailable when the file cannot be written.
+  absl::Status write(base::SlotId slot, std::uint64_t number, std::span<std::byte> slices);
   // Fills such a buffer. DataLoss when the file does not hold what was written last, or cannot be
   // read.
   absl::Status read(base::SlotId slot, std::span<std::byte> slices) const;
   // The same for one layer: `slice` is [slice_bytes].
   absl::Status read_layer(base::SlotId slot, std::int32_t layer, std::span<std::byte> slice) const;
-
- private:
-  DiskPool(int file, bool unbuffered, std::int32_t slots, const PageShape& page);
-  static absl::Status lost(const absl::Status& status);
+  // Where the slice of a layer lies in the file, and whether what was read there is what was
+  // written last (DataLoss); for reads that overlap (slice_reader.h).
   std::int64_t offset(base::SlotId slot, std::int32_t layer) const;
   absl::Status verify(base::SlotId slot, std::int32_t layer,
                       std::span<const std::byte> slice) const;
 
-  const int file_;
-  const bool unbuffered_;
+ private:
+  static constexpr std::int64_t kHeadBytes = kFileAlignment;
+
+  DiskPool(std::unique_ptr<DiskFile> file, std::int64_t head_bytes, std::int32_t slots,
+           const PageShape& page);
+  static absl::Status lost(const absl::Status& status);
+
+  const std::unique_ptr<DiskFile> file_;
+  const std::int64_t head_bytes_;
   const PageShape page_;
   const std::int64_t slice_bytes_;
-  std::atomic<std::uint64_t> writes_{0};
   std::vector<std::atomic<std::uint64_t>> last_write_;  // [slot]; 0: never
 };
 

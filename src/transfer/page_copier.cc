@@ -18,11 +18,13 @@ absl::StatusOr<std::unique_ptr<PageCopier>> PageCopier::create(const RankMemory&
   return copier;
 }
 
-absl::Status PageCopier::copy(const kv::Location& from, const kv::Location& to) {
+absl::Status PageCopier::copy(const kv::Location& from, const kv::Location& to,
+                              std::uint64_t write) {
   const bool disk = from.tier == kv::Tier::kDisk || to.tier == kv::Tier::kDisk;
   if (!disk) return copy_memory(from, to);
   HS_CHECK(memory_.disk != nullptr && from.tier != to.tier);
-  return to.tier == kv::Tier::kDisk ? write_to_disk(from, to.slot) : read_from_disk(from.slot, to);
+  return to.tier == kv::Tier::kDisk ? write_to_disk(from, to.slot, write)
+                                    : read_from_disk(from.slot, to);
 }
 
 device::DevicePtr<std::byte> PageCopier::address(const kv::Location& location) const {
@@ -37,7 +39,8 @@ absl::Status PageCopier::copy_memory(const kv::Location& from, const kv::Locatio
   return memory_.device->synchronize(memory_.device->record(*stream_));
 }
 
-absl::Status PageCopier::write_to_disk(const kv::Location& from, base::SlotId slot) {
+absl::Status PageCopier::write_to_disk(const kv::Location& from, base::SlotId slot,
+                                       std::uint64_t write) {
   const auto layer_bytes = static_cast<std::size_t>(memory_.page.layer_bytes);
   const auto slice_bytes = static_cast<std::size_t>(memory_.disk->slice_bytes());
   for (std::int32_t layer = 0; layer < memory_.page.layers; ++layer) {
@@ -47,7 +50,7 @@ absl::Status PageCopier::write_to_disk(const kv::Location& from, base::SlotId sl
                                  staging_.bytes().subspan(slice, layer_bytes), *stream_);
   }
   HS_RETURN_IF_ERROR(memory_.device->synchronize(memory_.device->record(*stream_)));
-  return memory_.disk->write(slot, staging_.bytes());
+  return memory_.disk->write(slot, write, staging_.bytes());
 }
 
 absl::Status PageCopier::read_from_disk(base::SlotId slot, const kv::Location& to) {

@@ -20,14 +20,15 @@ class PageCopier final {
   static std::int64_t staging_bytes(const PageShape& page) { return DiskPool::file_bytes(1, page); }
 
   // Waits until the page is there. DataLoss when the disk does not hold what was written,
-  // Unavailable when it cannot be written, or what the device says.
-  absl::Status copy(const kv::Location& from, const kv::Location& to);
+  // Unavailable when it cannot be written, or what the device says. `write` numbers a write to
+  // disk.
+  absl::Status copy(const kv::Location& from, const kv::Location& to, std::uint64_t write);
 
  private:
   explicit PageCopier(const RankMemory& memory);
   device::DevicePtr<std::byte> address(const kv::Location& location) const;
   absl::Status copy_memory(const kv::Location& from, const kv::Location& to);
-  absl::Status write_to_disk(const kv::Location& from, base::SlotId slot);
+  absl::Status write_to_disk(const kv::Location& from, base::SlotId slot, std::uint64_t write);
   absl::Status read_from_disk(base::SlotId slot, const kv::Location& to);
 
   const RankMemory memory_;

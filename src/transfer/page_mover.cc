@@ -7,9 +7,10 @@
 
 namespace hisparse::transfer {
 
-absl::StatusOr<std::unique_ptr<PageMover>> PageMover::create(const std::vector<RankMemory>& ranks) {
+absl::StatusOr<std::unique_ptr<PageMover>> PageMover::create(const std::vector<RankMemory>& ranks,
+                                                             PageStore* store) {
   HS_CHECK(!ranks.empty());
-  std::unique_ptr<PageMover> mover(new PageMover);
+  std::unique_ptr<PageMover> mover(new PageMover(store));
   for (const RankMemory& memory : ranks) {
     Rank& rank = *mover->ranks_.emplace_back(std::make_unique<Rank>());
     for (int i = 0; i < kThreadsPerRank; ++i) {
@@ -37,6 +38,9 @@ PageMover::~PageMover() {
 }
 
 void PageMover::submit(kv::TransferPlan plan) {
+  if (store_ != nullptr) {
+    for (const base::SlotId slot : plan.forgotten) store_->forget(slot);
+  }
   {
     std::lock_guard lock(mutex_);
     for (const std::unique_ptr<Rank>& rank : ranks_) {
@@ -62,21 +66,31 @@ void PageMover::run(Rank& rank, PageCopier& copier) {
     const kv::TransferOp op = queue.front();
     queue.pop_front();
     lock.unlock();
-    report(op, copier.copy(op.from, op.to));
+    // Before the first rank writes there: whoever starts next must not take the slot for what it
+    // was.
+    if (store_ != nullptr && op.to.tier == kv::Tier::kDisk) store_->forget(op.to.slot);
+    report(op, copier.copy(op.from, op.to, kv::write_number(op.id)));
     lock.lock();
   }
 }
 
 void PageMover::report(const kv::TransferOp& op, absl::Status status) {
-  bool first = false;
+  absl::Status worst;
   {
     std::lock_guard lock(mutex_);
     Progress& progress = in_progress_[op.id];
     if (progress.status.ok() || absl::IsDataLoss(status)) progress.status = std::move(status);
     if (++progress.ranks < ranks_.size()) return;
-    first = done_.empty();
-    done_.push_back({.id = op.id, .status = std::move(progress.status)});
+    worst = std::move(progress.status);
     in_progress_.erase(op.id);
+  }
+  // Before the controller hears of it: the slot may be used for something else then.
+  if (store_ != nullptr && op.persisted && worst.ok()) store_->keep(*op.persisted);
+  bool first = false;
+  {
+    std::lock_guard lock(mutex_);
+    first = done_.empty();
+    done_.push_back({.id = op.id, .status = std::move(worst)});
   }
   if (first && wake_) wake_();
 }

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "transfer/mover.h"
 #include "transfer/page_copier.h"
+#include "transfer/page_store.h"
 #include "transfer/rank_memory.h"
 
 namespace hisparse::transfer {
@@ -24,9 +25,10 @@ namespace hisparse::transfer {
 // destroyed are dropped; those under way are finished.
 class PageMover final : public Mover {
  public:
-  // What the ranks' memories name must outlive it. ResourceExhausted when there is no room for its
-  // staging.
-  static absl::StatusOr<std::unique_ptr<PageMover>> create(const std::vector<RankMemory>& ranks);
+  // What the ranks' memories name must outlive it, and so must the store that is told what the disk
+  // holds (null: nothing is kept). ResourceExhausted when there is no room for its staging.
+  static absl::StatusOr<std::unique_ptr<PageMover>> create(const std::vector<RankMemory>& ranks,
+                                                           PageStore* store = nullptr);
   ~PageMover() override;
 
   // Host memory of one rank that create() takes with a disk tier, in this many allocations.
@@ -49,10 +51,11 @@ class PageMover final : public Mover {
     absl::Status status;
   };
 
-  PageMover() = default;
+  explicit PageMover(PageStore* store) : store_(store) {}
   void run(Rank& rank, PageCopier& copier);
   void report(const kv::TransferOp& op, absl::Status status);
 
+  PageStore* const store_;
   std::function<void()> wake_;
   std::mutex mutex_;
   std::condition_variable work_;

@@ -73,7 +73,8 @@ void add_host(Machine& machine, const Page& page) {
     HS_CHECK(from.ok() && to.ok());
     machine.device->fill(slab.as<std::byte>(), std::byte{3}, slab.bytes(), *machine.stream);
     for (std::int32_t slot = 0; slot < slots; ++slot) {  // pages are touched
-      HS_CHECK((*copier)->copy({Tier::kResident, SlotId(slot)}, {Tier::kHost, SlotId(slot)}).ok());
+      HS_CHECK(
+          (*copier)->copy({Tier::kResident, SlotId(slot)}, {Tier::kHost, SlotId(slot)}, 1).ok());
     }
     std::memset(from->bytes().data(), 1, from->bytes().size());
     std::memset(to->bytes().data(), 2, to->bytes().size());
@@ -83,7 +84,7 @@ void add_host(Machine& machine, const Page& page) {
       ours.push_back(seconds_of([&] {
         for (int i = 0; i < kCopied; ++i) {
           const SlotId slot((next + i) % slots);
-          HS_CHECK((*copier)->copy({Tier::kResident, slot}, {Tier::kHost, slot}).ok());
+          HS_CHECK((*copier)->copy({Tier::kResident, slot}, {Tier::kHost, slot}, 1).ok());
         }
       }));
       plain.push_back(seconds_of([&] {
@@ -144,15 +145,15 @@ void add_disk(const Page& page, bool layers) {
   add_case(name, [&page, layers](benchmark::State& state) {
     constexpr int kPieces = 64;
     const std::int32_t slots = slots_of(page);
-    auto pool =
-        transfer::DiskPool::create(std::filesystem::temp_directory_path(), slots, page.shape);
+    auto pool = transfer::DiskPool::create(
+        {.folder = std::filesystem::temp_directory_path(), .kept_as = {}}, slots, page.shape);
     HS_CHECK(pool.ok());
     const transfer::DiskPool& disk = **pool;
     AlignedBuffer written(static_cast<std::size_t>(disk.file_page_bytes()));
     for (std::int32_t slot = 0; slot < slots; ++slot) {
-      HS_CHECK((*pool)->write(SlotId(slot), written.bytes()).ok());
+      HS_CHECK((*pool)->write(SlotId(slot), 1, written.bytes()).ok());
     }
-    const PlainFile file(slots * disk.file_page_bytes(), disk.unbuffered());
+    const PlainFile file(slots * disk.file_page_bytes(), disk.file().unbuffered());
     const std::int64_t piece = layers ? disk.slice_bytes() : disk.file_page_bytes();
     std::vector<double> ours, plain;
     int next = 0;
@@ -171,7 +172,7 @@ void add_disk(const Page& page, bool layers) {
       next = (next + kPieces) % slots;
     }
     set_counters(state, static_cast<double>(kPieces * piece), ours, plain);
-    state.SetLabel(disk.unbuffered() ? "unbuffered" : "through the page cache");
+    state.SetLabel(disk.file().unbuffered() ? "unbuffered" : "through the page cache");
   });
 }
 

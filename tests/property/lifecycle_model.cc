@@ -181,6 +181,10 @@ Disagreement LifecycleModel::start(const kv::TransferPlan& plan) {
         return "a transfer of a page that is not full";
       }
       at(op.to) = {.root = -1, .before = {}, .tokens = {}};
+      if (op.to.tier == kv::Tier::kDisk) manifest_.erase(op.to.slot);
+      if (op.persisted && config_.persistence == kv::Persistence::kOff) {
+        return "a page is kept that nobody wants to keep";
+      }
       transfers_.emplace(op.id.value(), op);
     }
   }
@@ -200,7 +204,9 @@ Disagreement LifecycleModel::nobody_reads(const std::vector<base::SlotId>& freed
 
 Disagreement LifecycleModel::no_growth(const kv::KvCommit& commit) {
   std::map<Sequence, std::int64_t> none;
-  if (!commit.transfers.empty()) return "a transfer without a plan";
+  if (!commit.transfers.restores.empty() || !commit.transfers.demotions.empty()) {
+    return "a transfer without a plan";
+  }
   if (Disagreement wrong = take_all(commit.deltas, none)) return wrong;
   return nobody_reads(commit.freed);
 }
@@ -265,11 +271,23 @@ Disagreement LifecycleModel::released(Sequence sequence, const kv::KvCommit& com
 Disagreement LifecycleModel::moved(const kv::TransferOp& op, bool filled,
                                    const kv::KvCommit& commit) {
   if (filled) at(op.to) = at(op.from);
+  if (filled && op.persisted) manifest_[op.to.slot] = *op.persisted;
   transfers_.erase(op.id.value());
   return no_growth(commit);
 }
 
-Disagreement LifecycleModel::lost(const kv::KvCommit& commit) { return no_growth(commit); }
+Disagreement LifecycleModel::lost(const kv::KvCommit& commit) {
+  for (const base::SlotId slot : commit.transfers.forgotten) manifest_.erase(slot);
+  return no_growth(commit);
+}
+
+std::vector<kv::PersistedPage> LifecycleModel::restart() {
+  sequences_.clear();
+  transfers_.clear();
+  std::vector<kv::PersistedPage> pages;
+  for (const auto& [slot, page] : manifest_) pages.push_back(page);
+  return pages;
+}
 
 Disagreement LifecycleModel::compare(const kv::LifecycleController& controller) const {
   for (const auto& [id, live] : sequences_) {

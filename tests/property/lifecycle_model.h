@@ -60,6 +60,8 @@ class LifecycleModel final {
   // The mover has (or has not) copied the page.
   Disagreement moved(const kv::TransferOp& op, bool filled, const kv::KvCommit& commit);
   Disagreement lost(const kv::KvCommit& commit);
+  // The process dies. What the next one is told that the disk holds.
+  std::vector<kv::PersistedPage> restart();
 
   // Reads every sequence's tokens back through its block table, and compares what the controller
   // shows with the model.
@@ -105,6 +107,7 @@ class LifecycleModel final {
   std::map<Sequence, Live> sequences_;
   std::array<std::vector<Content>, kv::kTiers> memory_;  // [tier][slot]
   std::map<std::int64_t, kv::TransferOp> transfers_;     // by id
+  std::map<base::SlotId, kv::PersistedPage> manifest_;
 };
 
 }  // namespace hisparse::tests

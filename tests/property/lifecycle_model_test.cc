@@ -47,16 +47,14 @@ struct Coverage {
   std::int64_t up = 0;
   std::int64_t failed = 0;
   std::int64_t lost = 0;
+  std::int64_t adopted = 0;
 };
 
 class Walk final {
  public:
   Walk(std::uint64_t seed, Coverage& coverage)
-      : random_(seed),
-        coverage_(coverage),
-        config_(make_config(seed)),
-        controller_(config_),
-        model_(config_) {
+      : random_(seed), coverage_(coverage), config_(make_config(seed)), model_(config_) {
+    controller_.emplace(config_);
     for (int root = 0; root < kRoots; ++root) {
       roots_.push_back(kv::root_key({std::to_string(root), "model", "f32"}));
     }
@@ -65,10 +63,10 @@ class Walk final {
   void run() {
     for (int operation = 0; operation < kOperations; ++operation) {
       const std::string what = step();
-      const Disagreement violation = controller_.check_invariants();
+      const Disagreement violation = controller_->check_invariants();
       ASSERT_FALSE(violation.has_value()) << *violation << " after " << operation << ": " << what;
       ASSERT_FALSE(wrong_.has_value()) << *wrong_ << " in " << operation << ": " << what;
-      const Disagreement wrong = model_.compare(controller_);
+      const Disagreement wrong = model_.compare(*controller_);
       ASSERT_FALSE(wrong.has_value()) << *wrong << " after " << operation << ": " << what;
     }
     drain();
@@ -93,6 +91,7 @@ class Walk final {
     if (below(8) == 0) config.prefix_caching = kv::PrefixCaching::kOff;
     if (below(3) == 0) config.mirroring = kv::Mirroring::kEager;
     if (below(2) == 0) config.host_reads = kv::HostReads::kCopied;
+    if (below(3) == 0) config.persistence = kv::Persistence::kOn;
     return config;
   }
 
@@ -125,6 +124,7 @@ class Walk final {
   }
 
   std::string step() {
+    if (below(200) == 0) return restart();
     switch (below(14)) {
       case 0:
         return look_up();
@@ -148,7 +148,7 @@ class Walk final {
   }
 
   kv::PrefixMatch checked_match(int root, const Tokens& tokens) {
-    kv::PrefixMatch match = controller_.match(roots_[static_cast<std::size_t>(root)], tokens);
+    kv::PrefixMatch match = controller_->match(roots_[static_cast<std::size_t>(root)], tokens);
     const auto pages = static_cast<std::int64_t>(match.blocks.size());
     expect(match.tokens == pages * config_.page_tokens, "match counts other tokens than its pages");
     expect(match.tokens < static_cast<std::int64_t>(tokens.size()), "match leaves nothing to do");
@@ -166,8 +166,8 @@ class Walk final {
   }
 
   void release(Sequence sequence) {
-    keep(model_.released(sequence, controller_.release(base::SequenceId(sequence))));
-    expect(!controller_.has(base::SequenceId(sequence)), "a released sequence is still known");
+    keep(model_.released(sequence, controller_->release(base::SequenceId(sequence))));
+    expect(!controller_->has(base::SequenceId(sequence)), "a released sequence is still known");
   }
 
   std::string release() {
@@ -183,25 +183,43 @@ class Walk final {
     const std::int64_t room = model_.room(*sequence);
     const std::int64_t count = below(3) == 0 ? room : below(static_cast<int>(room) + 1);
     const Tokens made = tokens(model_.written(*sequence), count);
-    keep(model_.wrote(*sequence, made, controller_.written(base::SequenceId(*sequence), made)));
+    keep(model_.wrote(*sequence, made, controller_->written(base::SequenceId(*sequence), made)));
     return "written";
   }
 
   std::string stray() {
     const kv::TransferDone done = {.id = base::TransferId(1'000'000 + below(100)),
                                    .status = absl::OkStatus()};
-    const std::int64_t strays = controller_.stats().stray_completions;
-    (void)controller_.apply(done);
-    expect(controller_.stats().stray_completions == strays + 1,
+    const std::int64_t strays = controller_->stats().stray_completions;
+    (void)controller_->apply(done);
+    expect(controller_->stats().stray_completions == strays + 1,
            "a stray completion was not counted");
     return "stray completion";
   }
 
   // Whoever reads a bad copy begins again.
   void lose(const kv::Location& location) {
-    for (const base::SequenceId id : controller_.readers(location)) release(id.value());
-    keep(model_.lost(controller_.lose(location)));
+    for (const base::SequenceId id : controller_->readers(location)) release(id.value());
+    keep(model_.lost(controller_->lose(location)));
     ++coverage_.lost;
+  }
+
+  // The process dies, and the next one takes over what is on disk, and some of what is not.
+  std::string restart() {
+    if (config_.persistence == kv::Persistence::kOff) return "nothing";
+    note_coverage();
+    const std::vector<kv::PersistedPage> pages = model_.restart();
+    config_.first_transfer += 1'000'000'000;
+    controller_.emplace(config_);
+    std::vector<kv::PersistedPage> told = pages;
+    if (!told.empty() && below(2) == 0)
+      told.erase(told.begin() + below(static_cast<int>(told.size())));
+    if (!told.empty() && below(4) == 0) told.push_back(one_of(told));
+    std::ranges::shuffle(told, random_);
+    const std::int64_t adopted = controller_->adopt(told);
+    expect(adopted <= static_cast<std::int64_t>(pages.size()), "more is adopted than there is");
+    coverage_.adopted += adopted;
+    return "restart";
   }
 
   // A step has found a bad page.
@@ -216,12 +234,12 @@ class Walk final {
 
   void finish(const kv::TransferOp& op, const absl::Status& status) {
     const kv::TransferDone done = {.id = op.id, .status = status};
-    const kv::KvCommit commit = controller_.apply(done);
+    const kv::KvCommit commit = controller_->apply(done);
     keep(model_.moved(op, status.ok(), commit));
     if (commit.lost) lose(*commit.lost);
     (status.ok() ? (op.to.tier > op.from.tier ? coverage_.down : coverage_.up)
                  : coverage_.failed)++;
-    if (below(8) == 0) (void)controller_.apply(done);  // told twice
+    if (below(8) == 0) (void)controller_->apply(done);  // told twice
   }
 
   std::string finish_transfer() {
@@ -236,7 +254,7 @@ class Walk final {
   }
 
   std::string plan() {
-    kv::PlanBuilder builder = controller_.plan();
+    kv::PlanBuilder builder = controller_->plan();
     ModelPlan wanted;
     const int calls = 1 + below(6);
     for (int call = 0; call < calls; ++call) {
@@ -255,7 +273,7 @@ class Walk final {
     }
     const kv::KvPlan plan = std::move(builder).finish();
     if (below(5) == 0) return "dropped plan";
-    keep(model_.committed(wanted, controller_.commit(plan)));
+    keep(model_.committed(wanted, controller_->commit(plan)));
     coverage_.preempted += static_cast<std::int64_t>(wanted.releases.size());
     return "commit";
   }
@@ -266,7 +284,7 @@ class Walk final {
   void check_available(const kv::PlanBuilder& builder, const ModelPlan& wanted) {
     const std::int64_t most = model_.available(wanted);
     expect(builder.available_pages() <= most, "more pages are available than there are");
-    if (controller_.stats().failed_transfers > 0) return;
+    if (controller_->stats().failed_transfers > 0) return;
     auto held = static_cast<std::int64_t>(model_.transfers().size());
     for (const ModelPlan::Admission& admission : wanted.admissions) held += admission.matched;
     expect(builder.available_pages() >= most - held, "fewer pages are available than there are");
@@ -364,16 +382,28 @@ class Walk final {
   void drain() {
     for (const Sequence sequence : model_.sequences()) release(sequence);
     for (const kv::TransferOp& op : model_.transfers()) finish(op, absl::OkStatus());
+    persist_all();
     ASSERT_FALSE(wrong_.has_value()) << *wrong_ << " at the end";
-    ASSERT_EQ(controller_.check_invariants(), std::nullopt);
-    const kv::KvStats stats = controller_.stats();
+    ASSERT_EQ(controller_->check_invariants(), std::nullopt);
+    const kv::KvStats stats = controller_->stats();
     ASSERT_EQ(stats.referenced, 0);
     ASSERT_EQ(stats.in_flight, 0);
     for (const kv::TierStats& tier : stats.tiers) ASSERT_EQ(tier.filling + tier.draining, 0);
   }
 
+  // An idle engine copies to disk what the next process wants, as far as there is room.
+  void persist_all() {
+    for (int round = 0; controller_->stats().unpersisted > 0 && round < 200; ++round) {
+      keep(model_.committed({}, controller_->commit(controller_->plan().finish())));
+      for (const kv::TransferOp& op : model_.transfers()) finish(op, absl::OkStatus());
+    }
+    const kv::KvStats stats = controller_->stats();
+    const kv::TierStats& disk = stats.tier(kv::Tier::kDisk);
+    expect(stats.unpersisted == 0 || disk.free == 0 || disk.closed, "pages are left unpersisted");
+  }
+
   void note_coverage() {
-    const kv::KvStats stats = controller_.stats();
+    const kv::KvStats stats = controller_->stats();
     coverage_.hits += stats.hit_tokens;
     coverage_.dropped += stats.dropped_blocks;
     coverage_.deduplicated += stats.deduplicated_blocks;
@@ -382,7 +412,7 @@ class Walk final {
   std::mt19937_64 random_;
   Coverage& coverage_;
   kv::ControllerConfig config_;
-  kv::LifecycleController controller_;
+  std::optional<kv::LifecycleController> controller_;
   LifecycleModel model_;
   std::vector<kv::BlockKey> roots_;
   Sequence next_sequence_ = 0;
@@ -411,7 +441,8 @@ TEST(LifecycleModel, RandomOperationsAgreeWithTheModelAndKeepEveryInvariant) {
                                                       {"moved down", coverage.down},
                                                       {"moved up", coverage.up},
                                                       {"transfers failed", coverage.failed},
-                                                      {"pages lost", coverage.lost}};
+                                                      {"pages lost", coverage.lost},
+                                                      {"adopted", coverage.adopted}};
   for (const auto& [what, count] : met) {
     std::printf("%s %lld  ", what, static_cast<long long>(count));
     if (!replayed) {

@@ -26,7 +26,7 @@ constexpr PageShape kPage = {.layers = 3, .layer_bytes = 5000};
 constexpr std::int32_t kSlots = 4;
 
 std::unique_ptr<DiskPool> make_pool() {
-  auto pool = DiskPool::create(testing::TempDir(), kSlots, kPage);
+  auto pool = DiskPool::create({.folder = testing::TempDir(), .kept_as = {}}, kSlots, kPage);
   EXPECT_TRUE(pool.ok()) << pool.status();
   return std::move(*pool);
 }
@@ -49,7 +49,7 @@ TEST(DiskPool, KeepsPagesAndTheirLayers) {
   std::vector<AlignedBuffer> pages;
   for (std::int32_t slot = 0; slot < kSlots; ++slot) {
     pages.push_back(random_page(*pool, static_cast<std::uint32_t>(slot)));
-    ASSERT_TRUE(pool->write(SlotId(slot), pages.back().bytes()).ok());
+    ASSERT_TRUE(pool->write(SlotId(slot), 7, pages.back().bytes()).ok());
   }
   for (std::int32_t slot = kSlots; slot-- > 0;) {
     AlignedBuffer read(static_cast<std::size_t>(pool->file_page_bytes()));
@@ -73,7 +73,7 @@ TEST(DiskPool, ASlotThatWasNeverWrittenIsLost) {
 TEST(DiskPool, AFlippedBitLosesItsLayerAndNoOther) {
   const auto pool = make_pool();
   for (std::int32_t slot = 0; slot < kSlots; ++slot) {
-    ASSERT_TRUE(pool->write(SlotId(slot), random_page(*pool, 7).bytes()).ok());
+    ASSERT_TRUE(pool->write(SlotId(slot), 7, random_page(*pool, 7).bytes()).ok());
   }
   const test::DiskPoolFile file;
   const std::int64_t page = 2 * pool->file_page_bytes();
@@ -93,14 +93,14 @@ TEST(DiskPool, AFlippedBitLosesItsLayerAndNoOther) {
 }
 
 TEST(DiskPool, AFolderThatIsNotThereIsNamed) {
-  const auto pool = DiskPool::create("/nowhere/at/all", 1, kPage);
+  const auto pool = DiskPool::create({.folder = "/nowhere/at/all", .kept_as = {}}, 1, kPage);
   EXPECT_EQ(pool.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(pool.status().message()), testing::HasSubstr("/nowhere/at/all"));
 }
 
 TEST(DiskPool, RoomThatIsNotThereIsRefusedAtOnce) {
   const PageShape huge = {.layers = 1000, .layer_bytes = std::int64_t{1} << 30};
-  const auto pool = DiskPool::create(testing::TempDir(), 1 << 20, huge);
+  const auto pool = DiskPool::create({.folder = testing::TempDir(), .kept_as = {}}, 1 << 20, huge);
   EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(pool.status().message()), testing::HasSubstr("--kv-disk-space"));
 }
