@@ -8,12 +8,13 @@ TEST(ConfigTiers, AreOffUnlessSwitchedOn) {
   const Parsed parsed = serve({});
   EXPECT_EQ(parsed.engine().kv_tiering, KvTiering::kOff);
   EXPECT_FALSE(parsed.engine().kv_eager_mirror);
+  EXPECT_FALSE(parsed.engine().kv_disk_persist);
 }
 
 TEST(ConfigTiers, TakeTheirSizes) {
-  const Parsed parsed =
-      serve({"--kv-tiering", "hybrid", "--swap-space", "0.5", "--kv-disk-path", "/data",
-             "--kv-disk-space", "100GiB", "--kv-eager-mirror", "--kv-resident-bytes", "1MiB"});
+  const Parsed parsed = serve({"--kv-tiering", "hybrid", "--swap-space", "0.5", "--kv-disk-path",
+                               "/data", "--kv-disk-space", "100GiB", "--kv-disk-persist",
+                               "--kv-eager-mirror", "--kv-resident-bytes", "1MiB"});
   ASSERT_TRUE(parsed.ok()) << parsed.errors;
   const EngineSettings& engine = parsed.engine();
   EXPECT_EQ(engine.kv_tiering, KvTiering::kHybrid);
@@ -22,12 +23,18 @@ TEST(ConfigTiers, TakeTheirSizes) {
   EXPECT_EQ(engine.kv_disk_space, std::int64_t{100} << 30);
   EXPECT_EQ(engine.kv_cache_memory_bytes, 1 << 20);
   EXPECT_TRUE(engine.kv_eager_mirror);
+  EXPECT_TRUE(engine.kv_disk_persist);
 }
 
 TEST(ConfigTiers, CombinationsThatCannotWorkAreRefused) {
   expect_usage_error(serve({"--kv-disk-path", "/data", "--kv-disk-space", "1GiB"}),
                      "need --kv-tiering hybrid");
   expect_usage_error(serve({"--kv-eager-mirror"}), "need --kv-tiering hybrid");
+  expect_usage_error(serve({"--kv-disk-persist"}), "need --kv-tiering hybrid");
+  expect_usage_error(serve({"--kv-tiering", "hybrid", "--kv-disk-persist"}), "needs a folder");
+  expect_usage_error(serve({"--kv-tiering", "hybrid", "--kv-disk-path", "/data", "--kv-disk-space",
+                            "1GiB", "--kv-disk-persist", "--no-enable-prefix-caching"}),
+                     "prefix caching");
   expect_usage_error(serve({"--kv-tiering", "hybrid", "--kv-disk-path", "/data"}),
                      "belong together");
   expect_usage_error(serve({"--kv-tiering", "hybrid", "--kv-disk-space", "1GiB"}),

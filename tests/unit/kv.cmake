@@ -1,6 +1,6 @@
 hisparse_test(lifecycle_controller_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/lifecycle_controller_test.cc
-       ${CMAKE_CURRENT_LIST_DIR}/lifecycle_tiers_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/lifecycle_adopt_test.cc ${CMAKE_CURRENT_LIST_DIR}/lifecycle_tiers_test.cc
   DEPS hisparse_kv
   LABELS asan)
 hisparse_test(kv_parts_test
@@ -13,6 +13,10 @@ hisparse_test(kv_invariants_test
   LABELS asan)
 hisparse_test(transfer_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/transfer_test.cc
+  DEPS hisparse_transfer
+  LABELS asan)
+hisparse_test(page_store_test
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/manifest_format_test.cc ${CMAKE_CURRENT_LIST_DIR}/page_store_test.cc
   DEPS hisparse_transfer
   LABELS asan)
 hisparse_test(transfer_tiers_test

@@ -94,6 +94,11 @@ const std::vector<Damage>& damages() {
            s.set_copy_state(base::BlockId(0), kAllTiers[tier], CopyState::kReady);
          }
        }},
+      {"missing there", [](auto& s) { s.config.persistence = Persistence::kOn; }},
+      {"missing there",
+       [](auto& s) {
+         s.unpersisted.emplace(1, base::BlockId(0));
+       }},
       {"children do not equal", [](auto& s) { at(s, 0).children = 2; }},
       {"promised", [](auto& s) { table(s).reserved = 99; }},
       {"indexed block is not full", [](auto& s) { at(s, 2).indexed = true; }},

@@ -1,0 +1,146 @@
+// Pages that an earlier process left on disk, by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kv/lifecycle_controller.h"
+
+namespace hisparse::kv {
+namespace {
+
+using base::SequenceId;
+using base::SlotId;
+using Tokens = std::vector<base::TokenId>;
+
+constexpr std::int32_t kPageTokens = 2;
+const ControllerConfig kConfig = {.page_tokens = kPageTokens,
+                                  .resident_slots = 4,
+                                  .host_slots = 0,
+                                  .disk_slots = 6,
+                                  .persistence = Persistence::kOn};
+const BlockKey kRoot = root_key({"", "model", "f32"});
+
+// Three pages of one prompt in slots 2, 0 and 5.
+std::vector<PersistedPage> chain() {
+  std::vector<PersistedPage> pages;
+  BlockKey parent = kRoot;
+  const SlotId slots[] = {SlotId(2), SlotId(0), SlotId(5)};
+  for (std::int32_t depth = 0; depth < 3; ++depth) {
+    pages.push_back({.slot = slots[depth],
+                     .write = static_cast<std::uint64_t>(depth + 1),
+                     .root = kRoot,
+                     .parent = parent,
+                     .depth = depth,
+                     .tokens = {10 * depth, 10 * depth + 1}});
+    parent = child_key(parent, pages.back().tokens);
+  }
+  return pages;
+}
+const Tokens kPrompt = {0, 1, 10, 11, 20, 21, 99};
+
+class Adopt : public testing::Test {
+ protected:
+  std::int64_t matched(const std::vector<PersistedPage>& pages) {
+    controller_.emplace(kConfig);
+    controller_->adopt(pages);
+    EXPECT_EQ(controller_->check_invariants(), std::nullopt);
+    return controller_->match(kRoot, kPrompt).tokens;
+  }
+  std::optional<LifecycleController> controller_;
+};
+
+TEST_F(Adopt, AWholeChainIsFoundAndReadOnDisk) {
+  EXPECT_EQ(matched(chain()), 6);
+  const KvStats stats = controller_->stats();
+  EXPECT_EQ(stats.adopted_pages, 3);
+  EXPECT_EQ(stats.cached, 3);
+  EXPECT_EQ(stats.unpersisted, 0);
+  EXPECT_EQ(stats.tier(Tier::kDisk).ready, 3);
+  PlanBuilder builder = controller_->plan();
+  ASSERT_TRUE(builder.admit(SequenceId(1), kRoot, controller_->match(kRoot, kPrompt), 7));
+  const KvCommit commit = controller_->commit(std::move(builder).finish());
+  ASSERT_GE(commit.deltas.size(), 3u);
+  EXPECT_EQ(commit.deltas[0].location, (Location{Tier::kDisk, SlotId(2)}));
+  EXPECT_EQ(commit.deltas[1].location, (Location{Tier::kDisk, SlotId(0)}));
+  EXPECT_EQ(commit.deltas[2].location, (Location{Tier::kDisk, SlotId(5)}));
+}
+
+TEST_F(Adopt, TheOrderOfThePagesDoesNotMatter) {
+  std::vector<PersistedPage> pages = chain();
+  std::swap(pages[0], pages[2]);
+  EXPECT_EQ(matched(pages), 6);
+}
+
+TEST_F(Adopt, WhatIsBehindAMissingPageIsLeftOut) {
+  std::vector<PersistedPage> pages = chain();
+  pages.erase(pages.begin() + 1);
+  EXPECT_EQ(matched(pages), 2);
+  EXPECT_EQ(controller_->stats().adopted_pages, 1);
+  EXPECT_EQ(controller_->stats().tier(Tier::kDisk).free, 5);
+}
+
+TEST_F(Adopt, OtherTokensAreAnotherPage) {
+  std::vector<PersistedPage> pages = chain();
+  pages[1].tokens[0] ^= 1;
+  EXPECT_EQ(matched(pages), 2);
+}
+
+TEST_F(Adopt, PagesThatContradictThemselvesAreLeftOut) {
+  const std::vector<PersistedPage> good = chain();
+  const auto with = [&](auto change) {
+    std::vector<PersistedPage> pages = good;
+    change(pages[1]);
+    return matched(pages);
+  };
+  EXPECT_EQ(with([](PersistedPage& page) { page.slot = SlotId(6); }), 2);
+  EXPECT_EQ(with([](PersistedPage& page) { page.slot = SlotId(2); }), 2);
+  EXPECT_EQ(with([](PersistedPage& page) { page.depth = 2; }), 2);
+  EXPECT_EQ(with([](PersistedPage& page) { page.root.low ^= 1; }), 2);
+  EXPECT_EQ(with([](PersistedPage& page) { page.tokens.pop_back(); }), 2);
+  EXPECT_EQ(with([](PersistedPage& page) { page.depth = 0; }), 2);
+}
+
+TEST_F(Adopt, TheSamePageTwiceIsTakenOnce) {
+  std::vector<PersistedPage> pages = chain();
+  pages.push_back(pages[2]);
+  pages.back().slot = SlotId(3);
+  EXPECT_EQ(matched(pages), 6);
+  EXPECT_EQ(controller_->stats().adopted_pages, 3);
+}
+
+TEST_F(Adopt, EveryPublishedPageGoesToDiskOnceWithWhatTheNextProcessNeeds) {
+  controller_.emplace(kConfig);
+  PlanBuilder builder = controller_->plan();
+  ASSERT_TRUE(builder.admit(SequenceId(1), kRoot, {}, 4));
+  ASSERT_EQ(builder.extend(SequenceId(1), 4), Grant::kNow);
+  controller_->commit(std::move(builder).finish());
+  controller_->written(SequenceId(1), Tokens{0, 1, 10, 11});
+  EXPECT_EQ(controller_->stats().unpersisted, 2);
+  const KvCommit commit = controller_->commit(controller_->plan().finish());
+  std::vector<PersistedPage> kept;
+  for (const TransferOp& op : commit.transfers.demotions) {
+    EXPECT_EQ(op.reason, MoveReason::kMirror);
+    ASSERT_NE(op.persisted, nullptr);
+    EXPECT_EQ(op.persisted->slot, op.to.slot);
+    EXPECT_EQ(op.persisted->write, write_number(op.id));
+    kept.push_back(*op.persisted);
+    controller_->apply({op.id, absl::OkStatus()});
+  }
+  EXPECT_EQ(controller_->stats().unpersisted, 0);
+  EXPECT_TRUE(controller_->commit(controller_->plan().finish()).transfers.empty());
+  EXPECT_EQ(matched(kept), 4);
+}
+
+TEST_F(Adopt, ALostPageIsForgottenAndGoesToDiskAgain) {
+  EXPECT_EQ(matched(chain()), 6);
+  const KvCommit commit = controller_->lose({Tier::kDisk, SlotId(0)});
+  EXPECT_THAT(commit.transfers.forgotten, testing::ElementsAre(SlotId(0)));
+  EXPECT_EQ(controller_->match(kRoot, kPrompt).tokens, 2);
+  EXPECT_EQ(controller_->check_invariants(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace hisparse::kv
