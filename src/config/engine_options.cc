@@ -67,6 +67,13 @@ void add_tier_options(CLI::App& command, EngineSettings& engine) {
   add_bytes(command, "kv-disk-space", engine.kv_disk_space,
             "With --kv-disk-path: size of that file (100GiB), taken at the start")
       ->check(CLI::Range(std::int64_t{0}, kMaxKvBytes));
+  add_choice<base::DiskIo>(command, "kv-disk-io", engine.kv_disk_io,
+                           {{"auto", base::DiskIo::kAuto},
+                            {"io_uring", base::DiskIo::kIoUring},
+                            {"threads", base::DiskIo::kThreads}},
+                           "auto|io_uring|threads",
+                           "With --kv-disk-path: how that file is read; auto: with io_uring where "
+                           "the kernel allows it");
   command
       .add_flag("--kv-eager-mirror,!--no-kv-eager-mirror", engine.kv_eager_mirror,
                 "Copy KV pages down as soon as they are full (off unless switched on)")
@@ -127,11 +134,11 @@ namespace {
 std::string find_tier_conflict(const EngineSettings& engine) {
   if (engine.kv_tiering == KvTiering::kOff) {
     if (engine.kv_disk_path.empty() && engine.kv_disk_space == 0 && !engine.kv_eager_mirror &&
-        !engine.kv_disk_persist) {
+        !engine.kv_disk_persist && engine.kv_disk_io == base::DiskIo::kAuto) {
       return "";
     }
-    return "--kv-disk-path, --kv-disk-space, --kv-disk-persist and --kv-eager-mirror need "
-           "--kv-tiering hybrid";
+    return "--kv-disk-path, --kv-disk-space, --kv-disk-io, --kv-disk-persist and "
+           "--kv-eager-mirror need --kv-tiering hybrid";
   }
   if (!std::isfinite(engine.swap_space)) return "--swap-space must be a number of GiB";
   if (engine.kv_disk_path.empty() != (engine.kv_disk_space == 0)) {

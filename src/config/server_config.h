@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/disk_io.h"
 #include "base/dtype.h"
 #include "base/isa_choice.h"
 
@@ -38,6 +39,7 @@ struct EngineSettings {
   std::string kv_disk_path;        // a folder; empty: no disk tier
   std::int64_t kv_disk_space = 0;  // bytes of pages on disk, over all ranks
   bool kv_eager_mirror = false;    // copy pages down as soon as they are full
+  base::DiskIo kv_disk_io = base::DiskIo::kAuto;
   bool kv_disk_persist = false;    // keep the pages on disk for the next start
   bool enable_prefix_caching = true;
   std::int32_t max_preemptions = 3;

@@ -119,6 +119,7 @@ absl::Status plan_tiers(const config::EngineSettings& settings, const transfer::
   plan.worker.host_slots = slots(host_bytes, plan.page_bytes);
   plan.worker.disk_slots = slots(settings.kv_disk_space, plan.disk_page_bytes);
   plan.worker.disk_folder = settings.kv_disk_path;
+  plan.worker.disk_io = settings.kv_disk_io;
   if (settings.kv_disk_persist) plan.worker.disk_files = DiskFiles::kKept;
   if (plan.worker.disk_slots > 0) plan.worker.model.pages = model::PageAccess::kWindowed;
   if (host_bytes > 0 && plan.worker.host_slots == 0) {

@@ -14,8 +14,6 @@
 namespace hisparse::engine {
 namespace {
 
-// Reads under way at a time: what a fast disk wants.
-constexpr int kReaders = 4;
 // Windows begin where both a segment and a page begin.
 std::int64_t window_step(std::int32_t page_tokens) {
   return std::lcm<std::int64_t>(device::kSegmentTokens, page_tokens);
@@ -43,8 +41,11 @@ absl::StatusOr<std::unique_ptr<PageStream>> PageStream::create(const Options& op
   const auto bytes = static_cast<std::size_t>(shape_of(options).staging_bytes());
   HS_ASSIGN_OR_RETURN(stream->staging_,
                       options.device->allocate_host(bytes, base::MemoryOwner::kStaging));
-  for (int i = 0; i < kReaders; ++i) {
-    stream->readers_.emplace_back([raw = stream.get()] { raw->read_slices(); });
+  HS_ASSIGN_OR_RETURN(stream->readers_,
+                      transfer::make_slice_readers(*options.disk, options.disk_io));
+  for (const std::unique_ptr<transfer::SliceReader>& reader : stream->readers_) {
+    stream->threads_.emplace_back(
+        [raw = stream.get(), own = reader.get()] { raw->run_reader(*own); });
   }
   return stream;
 }
@@ -58,7 +59,7 @@ PageStream::~PageStream() {
     stopping_ = true;
   }
   work_.notify_all();
-  for (std::thread& reader : readers_) reader.join();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void PageStream::begin(std::vector<SpilledPage> pages) {
@@ -128,28 +129,46 @@ void PageStream::wait_for_readers() {
   read_.wait(lock, [this] { return job_.left == 0; });
 }
 
-void PageStream::read_slices() {
+void PageStream::run_reader(transfer::SliceReader& reader) {
+  const auto has_work = [this] {
+    return job_.window != nullptr && job_.next < job_.window->slots.size();
+  };
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [this] {
-      return stopping_ || (job_.window != nullptr && job_.next < job_.window->slots.size());
-    });
+    work_.wait(lock, [&] { return stopping_ || has_work(); });
     if (stopping_) return;
-    const std::size_t read = job_.next++;
-    const base::SlotId slot = job_.window->slots[read];
-    const std::int32_t layer = job_.layer;
-    const auto slice =
-        staging_.bytes().subspan(static_cast<std::size_t>(slice_offset(job_.half, read)),
-                                 static_cast<std::size_t>(options_.disk->slice_bytes()));
+    const std::vector<transfer::SliceRead> reads = take_reads(reader.depth());
     lock.unlock();
-    const absl::Status status = options_.disk->read_layer(slot, layer, slice);
+    reader.read(reads, [this](const transfer::SliceRead& read, const absl::Status& status) {
+      note_read(read, status);
+    });
     lock.lock();
-    if (!status.ok() && std::ranges::find(bad_, slot) == bad_.end()) {
-      spdlog::error("a KV page is lost and will be computed again: {}", status.ToString());
-      bad_.push_back(slot);
-    }
-    if (--job_.left == 0) read_.notify_all();
   }
+}
+
+// Holds mutex_. A fair share of what is left, so that no reader waits while another has a queue.
+std::vector<transfer::SliceRead> PageStream::take_reads(std::size_t most) {
+  const std::size_t left = job_.window->slots.size() - job_.next;
+  const std::size_t share = (left + readers_.size() - 1) / readers_.size();
+  std::vector<transfer::SliceRead> reads;
+  for (std::size_t count = std::min(most, share); count > 0; --count) {
+    const std::size_t read = job_.next++;
+    reads.push_back({.slot = job_.window->slots[read],
+                     .layer = job_.layer,
+                     .slice = staging_.bytes().subspan(
+                         static_cast<std::size_t>(slice_offset(job_.half, read)),
+                         static_cast<std::size_t>(options_.disk->slice_bytes()))});
+  }
+  return reads;
+}
+
+void PageStream::note_read(const transfer::SliceRead& read, const absl::Status& status) {
+  std::lock_guard lock(mutex_);
+  if (!status.ok() && std::ranges::find(bad_, read.slot) == bad_.end()) {
+    spdlog::error("a KV page is lost and will be computed again: {}", status.ToString());
+    bad_.push_back(read.slot);
+  }
+  if (--job_.left == 0) read_.notify_all();
 }
 
 // A table entry is where the page would begin if this layer's slice were inside it.

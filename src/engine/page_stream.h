@@ -4,6 +4,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "kv/transfer.h"
 #include "model/rank_model.h"
 #include "transfer/disk_pool.h"
+#include "transfer/slice_reader.h"
 
 namespace hisparse::engine {
 
@@ -39,6 +41,7 @@ class PageStream final : public model::PageWindows {
     std::int64_t pages_per_sequence = 0;
     std::int32_t sequences = 0;
     std::int64_t half_bytes = kDefaultHalfBytes;
+    base::DiskIo disk_io = base::DiskIo::kAuto;
   };
   static constexpr std::int64_t kDefaultHalfBytes = std::int64_t{32} << 20;
 
@@ -54,6 +57,8 @@ class PageStream final : public model::PageWindows {
     std::int64_t staging_bytes() const;  // host memory that create() takes
   };
 
+  // ResourceExhausted when there is no room for its staging; Unavailable when the disk cannot be
+  // read the way that `disk_io` asks for.
   static absl::StatusOr<std::unique_ptr<PageStream>> create(const Options& options);
   ~PageStream() override;
 
@@ -98,7 +103,9 @@ class PageStream final : public model::PageWindows {
   void cut_windows(const std::vector<SpilledPage>& pages);
   void start_reading(std::int64_t job);
   void wait_for_readers();
-  void read_slices();
+  void run_reader(transfer::SliceReader& reader);
+  std::vector<transfer::SliceRead> take_reads(std::size_t most);
+  void note_read(const transfer::SliceRead& read, const absl::Status& status);
   void point_table_at(const Window& window, std::int32_t layer, Half& half, device::Stream& stream);
   std::int64_t job_count() const {
     return static_cast<std::int64_t>(windows_.size()) * options_.disk->page().layers;
@@ -119,7 +126,8 @@ class PageStream final : public model::PageWindows {
   bool stopping_ = false;          // guarded by mutex_
   Job job_;                        // guarded by mutex_
   std::vector<base::SlotId> bad_;  // guarded by mutex_
-  std::vector<std::thread> readers_;
+  std::vector<std::unique_ptr<transfer::SliceReader>> readers_;
+  std::vector<std::thread> threads_;  // one for each reader
 };
 
 }  // namespace hisparse::engine

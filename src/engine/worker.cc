@@ -154,7 +154,8 @@ absl::Status Worker::allocate_tiers() {
                                           .block_table = block_table_.as<std::uint64_t>(),
                                           .pages_per_sequence = options_.pages_per_sequence,
                                           .sequences = options_.max_sequences,
-                                          .half_bytes = options_.stream_half_bytes}));
+                                          .half_bytes = options_.stream_half_bytes,
+                                          .disk_io = options_.disk_io}));
   return absl::OkStatus();
 }
 

@@ -44,6 +44,7 @@ struct WorkerOptions {
   std::int32_t disk_slots = 0;      // pages on disk ...
   std::string disk_folder;          // ... in a file there
   DiskFiles disk_files = DiskFiles::kScratch;
+  base::DiskIo disk_io = base::DiskIo::kAuto;
   std::int64_t stream_half_bytes = PageStream::kDefaultHalfBytes;
   std::int32_t max_sequences = 0;       // rows of the block table
   std::int64_t pages_per_sequence = 0;  // its columns

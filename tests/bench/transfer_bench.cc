@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "transfer/aligned_buffer.h"
 #include "transfer/disk_pool.h"
 #include "transfer/page_copier.h"
+#include "transfer/slice_reader.h"
 
 namespace hisparse::bench {
 namespace {
@@ -35,6 +37,7 @@ constexpr Page kPages[] = {{"64KB", {.layers = 1, .layer_bytes = 64 << 10}},
                            {"smollm2_16_tokens", {.layers = 30, .layer_bytes = 16 * 768}}};
 constexpr std::int64_t kPoolBytes = std::int64_t{256} << 20;
 constexpr int kReaders = 4;
+constexpr int kPieces = 64;  // read in an iteration
 
 std::int32_t slots_of(const Page& page) {
   return static_cast<std::int32_t>(kPoolBytes / page.shape.bytes());
@@ -140,46 +143,92 @@ void read_all(int count, std::int64_t piece_bytes, const Read& read) {
   for (std::thread& reader : readers) reader.join();
 }
 
-void add_disk(const Page& page, bool layers) {
-  const std::string name = std::string(layers ? "disk_layers/" : "disk_pages/") + page.name;
-  add_case(name, [&page, layers](benchmark::State& state) {
-    constexpr int kPieces = 64;
-    const std::int32_t slots = slots_of(page);
-    auto pool = transfer::DiskPool::create(
-        {.folder = std::filesystem::temp_directory_path(), .kept_as = {}}, slots, page.shape);
-    HS_CHECK(pool.ok());
-    const transfer::DiskPool& disk = **pool;
-    AlignedBuffer written(static_cast<std::size_t>(disk.file_page_bytes()));
-    for (std::int32_t slot = 0; slot < slots; ++slot) {
-      HS_CHECK((*pool)->write(SlotId(slot), 1, written.bytes()).ok());
-    }
-    const PlainFile file(slots * disk.file_page_bytes(), disk.file().unbuffered());
-    const std::int64_t piece = layers ? disk.slice_bytes() : disk.file_page_bytes();
-    std::vector<double> ours, plain;
-    int next = 0;
-    for (auto _ : state) {
-      ours.push_back(seconds_of([&] {
-        read_all(kPieces, piece, [&](int i, std::span<std::byte> to) {
-          const SlotId slot((next + i) % slots);
-          HS_CHECK((layers ? disk.read_layer(slot, 0, to) : disk.read(slot, to)).ok());
-        });
-      }));
-      plain.push_back(seconds_of([&] {
-        read_all(kPieces, piece, [&](int i, std::span<std::byte> to) {
-          file.read(to, (next + i) % slots * disk.file_page_bytes());
-        });
-      }));
-      next = (next + kPieces) % slots;
-    }
-    set_counters(state, static_cast<double>(kPieces * piece), ours, plain);
-    state.SetLabel(disk.file().unbuffered() ? "unbuffered" : "through the page cache");
+// A pool whose every slot is written.
+std::unique_ptr<transfer::DiskPool> written_pool(const Page& page, std::int32_t slots) {
+  auto pool = transfer::DiskPool::create(
+      {.folder = std::filesystem::temp_directory_path(), .kept_as = {}}, slots, page.shape);
+  HS_CHECK(pool.ok());
+  AlignedBuffer written(static_cast<std::size_t>((*pool)->file_page_bytes()));
+  for (std::int32_t slot = 0; slot < slots; ++slot) {
+    HS_CHECK((*pool)->write(SlotId(slot), 1, written.bytes()).ok());
+  }
+  return std::move(*pool);
+}
+
+// `read(first)` reads kPieces pieces of the pool, from slot `first` on.
+template <typename Read>
+void compare_with_plain(benchmark::State& state, const transfer::DiskPool& disk,
+                        std::int64_t piece_bytes, const Read& read) {
+  const std::int32_t slots = disk.slots();
+  const PlainFile file(slots * disk.file_page_bytes(), disk.file().unbuffered());
+  std::vector<double> ours, plain;
+  int next = 0;
+  for (auto _ : state) {
+    ours.push_back(seconds_of([&] { read(next); }));
+    plain.push_back(seconds_of([&] {
+      read_all(kPieces, piece_bytes, [&](int i, std::span<std::byte> to) {
+        file.read(to, (next + i) % slots * disk.file_page_bytes());
+      });
+    }));
+    next = (next + kPieces) % slots;
+  }
+  set_counters(state, static_cast<double>(kPieces * piece_bytes), ours, plain);
+  state.SetLabel(disk.file().unbuffered() ? "unbuffered" : "through the page cache");
+}
+
+void add_disk_pages(const Page& page) {
+  add_case(std::string("disk_pages/") + page.name, [&page](benchmark::State& state) {
+    const auto disk = written_pool(page, slots_of(page));
+    compare_with_plain(state, *disk, disk->file_page_bytes(), [&](int first) {
+      read_all(kPieces, disk->file_page_bytes(), [&](int i, std::span<std::byte> to) {
+        HS_CHECK(disk->read(SlotId((first + i) % disk->slots()), to).ok());
+      });
+    });
+  });
+}
+
+// The first layer of kPieces pages from slot `first` on, each reader on a thread of its own.
+void stream_layers(const transfer::DiskPool& disk,
+                   const std::vector<std::unique_ptr<transfer::SliceReader>>& readers, int first,
+                   const AlignedBuffer& buffer) {
+  const auto slice_bytes = static_cast<std::size_t>(disk.slice_bytes());
+  const std::size_t share = kPieces / readers.size();
+  std::vector<std::thread> threads;
+  for (std::size_t reader = 0; reader < readers.size(); ++reader) {
+    threads.emplace_back([&, reader] {
+      std::vector<transfer::SliceRead> reads;
+      for (std::size_t i = reader * share; i < (reader + 1) * share; ++i) {
+        reads.push_back({.slot = SlotId((first + static_cast<int>(i)) % disk.slots()),
+                         .layer = 0,
+                         .slice = buffer.bytes().subspan(i * slice_bytes, slice_bytes)});
+      }
+      readers[reader]->read(reads, [](const transfer::SliceRead&, const absl::Status& status) {
+        HS_CHECK(status.ok());
+      });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void add_disk_layers(const Page& page, base::DiskIo io) {
+  const std::string way = io == base::DiskIo::kThreads ? "threads/" : "io_uring/";
+  add_case("disk_layers/" + way + page.name, [&page, io](benchmark::State& state) {
+    const auto disk = written_pool(page, slots_of(page));
+    const auto readers = transfer::make_slice_readers(*disk, io);
+    if (!readers.ok()) return state.SkipWithError(readers.status().ToString().c_str());
+    const AlignedBuffer buffer(kPieces * static_cast<std::size_t>(disk->slice_bytes()));
+    compare_with_plain(state, *disk, disk->slice_bytes(),
+                       [&](int first) { stream_layers(*disk, *readers, first, buffer); });
   });
 }
 
 void register_transfers(Machine& machine) {
   for (const Page& page : kPages) add_host(machine, page);
-  for (const Page& page : kPages) add_disk(page, false);
-  for (const Page& page : kPages) add_disk(page, true);
+  for (const Page& page : kPages) add_disk_pages(page);
+  for (const Page& page : kPages) {
+    add_disk_layers(page, base::DiskIo::kIoUring);
+    add_disk_layers(page, base::DiskIo::kThreads);
+  }
 }
 
 }  // namespace

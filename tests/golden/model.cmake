@@ -15,6 +15,9 @@ hisparse_test(engine_contract_test
 hisparse_test(weights_test
   SRCS weights_test.cc
   DEPS hisparse_test_support)
+hisparse_test(tier_persistence_test
+  SRCS tier_persistence_test.cc
+  DEPS hisparse_test_support hisparse_engine)
 hisparse_test(tier_contract_test
   SRCS tier_contract_test.cc
   DEPS hisparse_test_support hisparse_engine

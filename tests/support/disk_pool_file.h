@@ -35,6 +35,7 @@ class DiskPoolFile final {
     HS_CHECK(::fstat(file_, &status) == 0);
     return status.st_size;
   }
+  void cut(std::int64_t size) const { HS_CHECK(::ftruncate(file_, size) == 0); }
   void flip_bit(std::int64_t offset) const {
     char byte = 0;
     HS_CHECK(::pread(file_, &byte, 1, offset) == 1);

@@ -12,9 +12,10 @@ TEST(ConfigTiers, AreOffUnlessSwitchedOn) {
 }
 
 TEST(ConfigTiers, TakeTheirSizes) {
-  const Parsed parsed = serve({"--kv-tiering", "hybrid", "--swap-space", "0.5", "--kv-disk-path",
-                               "/data", "--kv-disk-space", "100GiB", "--kv-disk-persist",
-                               "--kv-eager-mirror", "--kv-resident-bytes", "1MiB"});
+  const Parsed parsed =
+      serve({"--kv-tiering", "hybrid", "--swap-space", "0.5", "--kv-disk-path", "/data",
+             "--kv-disk-space", "100GiB", "--kv-disk-persist", "--kv-eager-mirror",
+             "--kv-resident-bytes", "1MiB", "--kv-disk-io", "threads"});
   ASSERT_TRUE(parsed.ok()) << parsed.errors;
   const EngineSettings& engine = parsed.engine();
   EXPECT_EQ(engine.kv_tiering, KvTiering::kHybrid);
@@ -24,12 +25,14 @@ TEST(ConfigTiers, TakeTheirSizes) {
   EXPECT_EQ(engine.kv_cache_memory_bytes, 1 << 20);
   EXPECT_TRUE(engine.kv_eager_mirror);
   EXPECT_TRUE(engine.kv_disk_persist);
+  EXPECT_EQ(engine.kv_disk_io, base::DiskIo::kThreads);
 }
 
 TEST(ConfigTiers, CombinationsThatCannotWorkAreRefused) {
   expect_usage_error(serve({"--kv-disk-path", "/data", "--kv-disk-space", "1GiB"}),
                      "need --kv-tiering hybrid");
   expect_usage_error(serve({"--kv-eager-mirror"}), "need --kv-tiering hybrid");
+  expect_usage_error(serve({"--kv-disk-io", "threads"}), "need --kv-tiering hybrid");
   expect_usage_error(serve({"--kv-disk-persist"}), "need --kv-tiering hybrid");
   expect_usage_error(serve({"--kv-tiering", "hybrid", "--kv-disk-persist"}), "needs a folder");
   expect_usage_error(serve({"--kv-tiering", "hybrid", "--kv-disk-path", "/data", "--kv-disk-space",

@@ -19,6 +19,10 @@ hisparse_test(page_store_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/manifest_format_test.cc ${CMAKE_CURRENT_LIST_DIR}/page_store_test.cc
   DEPS hisparse_transfer
   LABELS asan)
+hisparse_test(slice_reader_test
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/slice_reader_test.cc
+  DEPS hisparse_transfer
+  LABELS asan tsan)
 hisparse_test(transfer_tiers_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/transfer_tiers_test.cc
   DEPS hisparse_transfer
