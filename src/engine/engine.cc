@@ -75,18 +75,27 @@ std::vector<Engine::WantedEnd> Engine::take_wanted_ends() {
   return std::exchange(wanted_ends_, {});
 }
 
+absl::Status Engine::refuse(Refusal why, absl::Status status) {
+  ++refused_[static_cast<std::size_t>(why)];
+  return status;
+}
+
 absl::StatusOr<RequestHandle> Engine::submit(Request request, std::function<void()> notify) {
-  if (absl::Status status = validate(request, config_.core); !status.ok()) return status;
+  if (absl::Status status = validate(request, config_.core); !status.ok()) {
+    const bool too_large = absl::IsOutOfRange(status);
+    return refuse(too_large ? Refusal::kDoesNotFit : Refusal::kInvalid, std::move(status));
+  }
   {
     std::lock_guard lock(mutex_);
     if (lifecycle() != Lifecycle::kReady) {
-      return absl::UnavailableError(lifecycle() == Lifecycle::kFailed ? "the engine has failed"
-                                                                      : "the server is draining");
+      const bool failed = lifecycle() == Lifecycle::kFailed;
+      return refuse(Refusal::kNotReady, absl::UnavailableError(failed ? "the engine has failed"
+                                                                      : "the server is draining"));
     }
     if (live_ >= config_.max_live_requests) {
-      ++rejected_;
-      return absl::ResourceExhaustedError("the server has " + std::to_string(live_) +
-                                          " requests already, its limit: try again later");
+      return refuse(Refusal::kQueueFull,
+                    absl::ResourceExhaustedError("the server has " + std::to_string(live_) +
+                                                 " requests already, its limit: try again later"));
     }
     ++live_;
   }
@@ -166,7 +175,7 @@ void Engine::take_step_result(const StepResult& result) {
 
 void Engine::publish() {
   auto stats = std::make_shared<EngineStats>(core_.stats());
-  stats->rejected_queue_full = rejected_;
+  for (std::size_t why = 0; why < kRefusals; ++why) stats->refused[why] = refused_[why];
   stats->page_bytes = config_.page_bytes;
   stats->planned = config_.planned;
   stats->allocated = executor_->allocated();

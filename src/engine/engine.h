@@ -1,6 +1,7 @@
 // The engine with its threads: the production Frontend.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -68,6 +69,7 @@ class Engine final : public Frontend {
   };
   using Message = std::variant<Submit, Wake, EndAll, StepResult>;
 
+  absl::Status refuse(Refusal why, absl::Status status);
   void post(Message message);
   void want_end(WantedEnd end);
   std::vector<WantedEnd> take_wanted_ends();
@@ -81,7 +83,7 @@ class Engine final : public Frontend {
   base::SteadyClock clock_;
   std::atomic<Lifecycle> lifecycle_{Lifecycle::kReady};
   std::atomic<std::int64_t> next_id_{0};
-  std::atomic<std::int64_t> rejected_{0};
+  std::array<std::atomic<std::int64_t>, kRefusals> refused_{};
   std::atomic<base::Nanoseconds> last_progress_{0};
   std::atomic<bool> busy_{false};
 

@@ -294,7 +294,11 @@ std::optional<sched::StepPlan> EngineCore::try_step(bool& again) {
   if (schedule.rows.empty()) {
     // What is being copied makes room; its completion wakes the engine.
     again = !controller_.transfers_in_flight();
+    if (!again && !room_wanted_since_) room_wanted_since_ = clock_.now();
     return std::nullopt;
+  }
+  if (room_wanted_since_) {
+    stats_.room_wait += seconds(clock_.now() - *std::exchange(room_wanted_since_, std::nullopt));
   }
   return build_plan(schedule);
 }

@@ -109,7 +109,9 @@ class EngineCore {
   std::vector<std::int32_t> free_slots_;   // rows of the block table
   std::optional<sched::StepPlan> in_flight_;
   std::vector<base::SequenceId> in_flight_ids_;  // of in_flight_->rows
-  std::vector<kv::TableDelta> pending_deltas_;   // for the next step
+  // No step can run until pages have been copied down; since when.
+  std::optional<base::Nanoseconds> room_wanted_since_;
+  std::vector<kv::TableDelta> pending_deltas_;  // for the next step
   std::vector<base::SlotId> pending_freed_;
   std::vector<TokenEvent> events_;
   std::int64_t next_arrival_ = 0;

@@ -120,13 +120,16 @@ void PageStream::start_reading(std::int64_t job) {
             .next = 0,
             .left = window.slots.size()};
   }
-  bytes_read_ += static_cast<std::int64_t>(window.slots.size()) * options_.disk->slice_bytes();
+  totals_.bytes += static_cast<std::int64_t>(window.slots.size()) * options_.disk->slice_bytes();
   work_.notify_all();
 }
 
 void PageStream::wait_for_readers() {
+  const base::SteadyClock clock;
+  const base::Nanoseconds since = clock.now();
   std::unique_lock lock(mutex_);
   read_.wait(lock, [this] { return job_.left == 0; });
+  totals_.wait += clock.now() - since;
 }
 
 void PageStream::run_reader(transfer::SliceReader& reader) {

@@ -7,9 +7,11 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "base/ids.h"
 #include "device/device.h"
 #include "kv/cache_group.h"
@@ -72,7 +74,12 @@ class PageStream final : public model::PageWindows {
                               device::Stream& stream) override;
   void leave(device::Stream& stream) override;
 
-  std::int64_t bytes_read() const { return bytes_read_; }  // since it was made
+  // Since they were last taken.
+  struct Totals {
+    std::int64_t bytes = 0;      // read
+    base::Nanoseconds wait = 0;  // that the step stood still for them
+  };
+  Totals take_totals() { return std::exchange(totals_, {}); }
 
  private:
   static constexpr std::size_t kHalves = 2;
@@ -118,7 +125,7 @@ class PageStream final : public model::PageWindows {
   std::array<Half, kHalves> halves_;
   std::vector<Window> windows_;
   std::int64_t current_ = 0;  // job that the device works on: layer * windows + window
-  std::int64_t bytes_read_ = 0;
+  Totals totals_;
 
   std::mutex mutex_;
   std::condition_variable work_;

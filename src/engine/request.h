@@ -49,6 +49,18 @@ constexpr std::string_view name_of(FinishReason reason) {
   return "unknown";
 }
 
+// What an answer promises (README, "Exactness"). kExact: every key is read, and greedy tokens equal
+// those of a run whose pages are all resident.
+enum class Exactness : std::uint8_t { kExact };
+
+constexpr std::string_view name_of(Exactness exactness) {
+  switch (exactness) {
+    case Exactness::kExact:
+      return "exact";
+  }
+  return "unknown";
+}
+
 struct Usage {
   std::int32_t prompt_tokens = 0;
   std::int32_t completion_tokens = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "base/ids.h"
 #include "device/device.h"
 #include "kv/transfer.h"
@@ -14,16 +15,19 @@
 
 namespace hisparse::engine {
 
-// Bytes that steps have read from disk for pages that were not in memory, since the start. A decode
-// step is one in which every row is sampled.
-struct StreamedBytes {
+// What steps have read from disk for pages that were not in memory, and how long they waited for
+// it, since the start. A decode step is one in which every row is sampled.
+struct Streamed {
   std::int64_t decode_bytes = 0;
   std::int64_t prefill_bytes = 0;
+  base::Nanoseconds decode_wait = 0;
+  base::Nanoseconds prefill_wait = 0;
 
-  std::int64_t total() const { return decode_bytes + prefill_bytes; }
-  StreamedBytes& operator+=(const StreamedBytes& other) {
+  Streamed& operator+=(const Streamed& other) {
     decode_bytes += other.decode_bytes;
     prefill_bytes += other.prefill_bytes;
+    decode_wait += other.decode_wait;
+    prefill_wait += other.prefill_wait;
     return *this;
   }
 };
@@ -37,7 +41,7 @@ struct StepResult {
   // read them have computed is void.
   std::vector<kv::Location> bad_pages = {};
   device::DeviceCounters counters;  // of rank 0, since the start
-  StreamedBytes streamed = {};      // over all ranks
+  Streamed streamed = {};           // over all ranks
 };
 
 // Called once for each step, in step order, on a thread of the executor.

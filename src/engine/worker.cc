@@ -303,10 +303,11 @@ void Worker::note_reads(const sched::StepPlan& plan, StepResult& result) {
   for (const base::SlotId slot : page_stream_->finish()) {
     result.bad_pages.push_back({.tier = kv::Tier::kDisk, .slot = slot});
   }
-  const std::int64_t bytes = page_stream_->bytes_read() - streamed_.total();
+  const PageStream::Totals totals = page_stream_->take_totals();
   // Every row is a request's last token, and gives it the next one.
   const bool decode = plan.samples.size() == plan.tokens.size();
-  (decode ? streamed_.decode_bytes : streamed_.prefill_bytes) += bytes;
+  (decode ? streamed_.decode_bytes : streamed_.prefill_bytes) += totals.bytes;
+  (decode ? streamed_.decode_wait : streamed_.prefill_wait) += totals.wait;
 }
 
 StepResult Worker::run(const sched::StepPlan& plan) {

@@ -127,7 +127,7 @@ class Worker {
   std::vector<std::map<std::int32_t, base::SlotId>> on_disk_;  // [sequence slot]
   device::Buffer block_table_;  // [max_sequences, pages_per_sequence] page addresses
   std::array<PhaseSlot, kPhaseSlots> phases_;
-  StreamedBytes streamed_;
+  Streamed streamed_;
 };
 
 }  // namespace hisparse::engine

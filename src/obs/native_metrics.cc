@@ -1,6 +1,7 @@
 // Our own names.
 #include <cstddef>
 
+#include "base/clock.h"
 #include "base/ledger.h"
 #include "obs/family.h"
 #include "obs/metrics.h"
@@ -14,7 +15,18 @@ std::vector<Series> by_finish_reason(const EngineStats& stats) {
   std::vector<Series> series;
   for (std::size_t i = 0; i < stats.finished.size(); ++i) {
     const auto reason = engine::name_of(static_cast<engine::FinishReason>(i));
-    series.push_back({{{"reason", std::string(reason)}}, static_cast<double>(stats.finished[i])});
+    series.push_back({{{"reason", std::string(reason)},
+                       {"exactness", std::string(engine::name_of(engine::Exactness::kExact))}},
+                      static_cast<double>(stats.finished[i])});
+  }
+  return series;
+}
+
+std::vector<Series> by_refusal(const EngineStats& stats) {
+  std::vector<Series> series;
+  for (std::size_t i = 0; i < stats.refused.size(); ++i) {
+    const auto reason = engine::name_of(static_cast<engine::Refusal>(i));
+    series.push_back({{{"reason", std::string(reason)}}, static_cast<double>(stats.refused[i])});
   }
   return series;
 }
@@ -24,11 +36,14 @@ void add_requests(Families& families, const EngineStats& stats) {
       gauge("hisparse_requests_running", "Requests that hold KV pages.", one(stats.running)));
   families.push_back(gauge("hisparse_requests_waiting",
                            "Requests in the queue that hold no KV pages.", one(stats.waiting)));
-  families.push_back(counter("hisparse_requests_finished_total", "Requests by how they ended.",
+  families.push_back(counter("hisparse_requests_finished_total",
+                             "Requests by how they ended and what their answers promise.",
                              by_finish_reason(stats)));
-  families.push_back(
-      counter("hisparse_requests_rejected_total", "Requests refused before they were queued.",
-              {{{{"reason", "queue_full"}}, static_cast<double>(stats.rejected_queue_full)}}));
+  families.push_back(counter(
+      "hisparse_requests_rejected_total",
+      "Requests refused before they were queued (does_not_fit: more tokens than the model or "
+      "the KV cache holds).",
+      by_refusal(stats)));
   families.push_back(counter("hisparse_preemptions_total",
                              "Sequences that gave their KV pages up for others.",
                              one(stats.preemptions)));
@@ -64,6 +79,8 @@ void add_work(Families& families, const EngineStats& stats) {
                                "From the arrival of a request to its admission.",
                                stats.queue_time));
 }
+
+double to_seconds(base::Nanoseconds duration) { return static_cast<double>(duration) / 1e9; }
 
 std::string label(kv::Tier tier) { return std::string(kv::name_of(tier)); }
 
@@ -132,6 +149,14 @@ void add_tiers(Families& families, const EngineStats& stats) {
               "Bytes read from disk by steps for pages that were not in memory, over all ranks.",
               {{{{"step", "decode"}}, static_cast<double>(stats.streamed.decode_bytes)},
                {{{"step", "prefill"}}, static_cast<double>(stats.streamed.prefill_bytes)}}));
+  families.push_back(
+      counter("hisparse_kv_restore_wait_seconds_total",
+              "Time that steps stood still until pages had come from disk, over all ranks.",
+              {{{{"step", "decode"}}, to_seconds(stats.streamed.decode_wait)},
+               {{{"step", "prefill"}}, to_seconds(stats.streamed.prefill_wait)}}));
+  families.push_back(counter("hisparse_kv_room_wait_seconds_total",
+                             "Time in which no step could run until pages had been copied down.",
+                             one(stats.room_wait)));
   std::vector<Series> hits;
   for (const kv::Tier tier : kv::kAllTiers) {
     hits.push_back({{{"tier", label(tier)}}, static_cast<double>(kv.hit_pages[index_of(tier)])});

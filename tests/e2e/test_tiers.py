@@ -40,8 +40,10 @@ def test_answers_do_not_depend_on_where_pages_lie(resident, tier, tmp_path):
     assert running.metric("hisparse_prefix_cache_hit_pages_total", tier=tier) > 30
     if tier == "disk":
         assert running.metric("hisparse_kv_streamed_bytes_total", step="decode") > 0
+        assert running.metric("hisparse_kv_restore_wait_seconds_total", step="decode") > 0
     assert running.metric("hisparse_kv_lost_pages_total") == 0
     assert running.metric("hisparse_preemptions_total") == 0
+    assert running.metric("hisparse_requests_finished_total", reason="length", exactness="exact") == 3
     code, log = running.stop()
     assert code == 0, log
     assert list(tmp_path.iterdir()) == []  # the file has no name

@@ -152,7 +152,9 @@ TEST_F(EngineThreads, OneRequestTooManyIsResourceExhaustedUntilOneEnds) {
   finish_of(first);
   finish_of(second);
   EXPECT_TRUE(eventually([&] { return engine_->submit(request(1), nullptr).ok(); }));
-  EXPECT_TRUE(eventually([&] { return engine_->stats()->rejected_queue_full >= 1; }));
+  EXPECT_TRUE(eventually([&] {
+    return engine_->stats()->refused[static_cast<std::size_t>(Refusal::kQueueFull)] >= 1;
+  }));
 }
 
 TEST_F(EngineThreads, AFailedStepEndsEverybodyAndRefusesNewRequests) {

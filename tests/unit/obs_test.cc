@@ -49,7 +49,7 @@ TEST(Metrics, ValuesStandUnderTheirNames) {
   const std::string text = render_metrics(sample(stats));
   for (const char* line :
        {"hisparse_requests_running 3\n", "hisparse_requests_waiting 4\n",
-        "hisparse_requests_finished_total{reason=\"length\"} 11\n",
+        "hisparse_requests_finished_total{reason=\"length\",exactness=\"exact\"} 11\n",
         "hisparse_generation_tokens_total 9007199254740991\n",
         "hisparse_kv_slots{tier=\"resident\",state=\"free\"} 6\n",
         "hisparse_kv_slots{tier=\"resident\",state=\"ready\"} 3\n",
