@@ -16,7 +16,8 @@ hisparse_test(transfer_test
   DEPS hisparse_transfer
   LABELS asan)
 hisparse_test(page_store_test
-  SRCS ${CMAKE_CURRENT_LIST_DIR}/manifest_format_test.cc ${CMAKE_CURRENT_LIST_DIR}/page_store_test.cc
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/manifest_format_test.cc ${CMAKE_CURRENT_LIST_DIR}/page_keeping_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/page_store_test.cc
   DEPS hisparse_transfer
   LABELS asan)
 hisparse_test(slice_reader_test
