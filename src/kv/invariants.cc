@@ -23,7 +23,7 @@ class Checker final {
     using Check = Violation (Checker::*)();
     for (const Check check :
          {&Checker::tables, &Checker::blocks, &Checker::transfers, &Checker::index,
-          &Checker::cached_set, &Checker::slots, &Checker::room}) {
+          &Checker::cached_set, &Checker::slots, &Checker::room, &Checker::heat}) {
       if (Violation violation = (this->*check)()) return violation;
     }
     return std::nullopt;
@@ -176,6 +176,22 @@ class Checker final {
     for (const auto& [sequence, table] : state_.tables) promised += table.pages_to_come();
     for (const Block& block : state_.blocks) promised += block.live() && block.references > 0;
     if (promised > state_.capacity()) return "more pages are promised than there are slots";
+    return std::nullopt;
+  }
+
+  // Of fixed size; whatever was observed, a heat is a number.
+  Violation heat() {
+    const Heat& heat = state_.heat;
+    if (heat.waiting() < 0 || heat.waiting() > heat.window()) return "the heat ring is overfull";
+    if (state_.exchange_left < 0 || state_.exchange_left > state_.config.exchange_pages) {
+      return "more pages are exchanged than a re-plan may";
+    }
+    for (std::size_t at = 0; at < state_.blocks.size(); ++at) {
+      const auto id = base::BlockId(static_cast<std::int32_t>(at));
+      if (!(heat.heat(id) >= 0.0f) || heat.touched(id) > heat.tokens()) {
+        return told("a heat is no number, or of the future", "block", id.value());
+      }
+    }
     return std::nullopt;
   }
 

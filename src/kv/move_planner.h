@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "kv/controller_state.h"
 #include "kv/reclaim.h"
@@ -25,12 +26,24 @@ class MovePlanner final {
   // Copies pages in use up where slots stay free.
   void bring_back();
 
+  // Whether hot pages below may take the place of cold resident ones. Cheap.
+  bool wants_to_exchange() const;
+  // Copies the hottest pages in use up, each in the place of a page that has a copy below and at
+  // most 1 / kExchangeFactor of its heat; where the coldest have none, these are copied down first.
+  static constexpr float kExchangeFactor = 2.0f;
+  void exchange(const Reclaimable& candidates);
+
  private:
   std::int64_t budget() const;
   std::int64_t free_in(Tier tier) const;
   bool all_resident() const;
   std::optional<Tier> lower_tier_with_room(const Reclaimable& candidates, MoveReason reason);
+  std::vector<base::BlockId> pages_in_use_below() const;
+  bool is_below(base::BlockId id) const;
+  bool is_moved_by_plan(base::BlockId id) const;
+  bool room_above() const;
   void bring_back(base::BlockId id);
+  bool give_way(base::BlockId victim);
 
   const ControllerState& state_;
   KvPlan& plan_;
