@@ -13,6 +13,8 @@ constexpr std::int32_t kMaxRanks = 64;
 constexpr std::int32_t kMaxPreemptions = 1000;
 constexpr std::int64_t kMaxKvBytes = std::int64_t{1} << 50;
 constexpr double kMaxSwapSpace = 1 << 20;  // GiB
+constexpr std::int64_t kMaxReplanTokens = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxProfilingWindow = std::int64_t{1} << 28;
 
 // Names with their values; `shown` lists them for the help text.
 template <typename Choice>
@@ -71,6 +73,14 @@ void add_tier_options(CLI::App& command, EngineSettings& engine) {
       .add_flag("--kv-eager-mirror,!--no-kv-eager-mirror", engine.kv_eager_mirror,
                 "Copy KV pages down as soon as they are full (off unless switched on)")
       ->envname(environment_name("kv-eager-mirror"));
+  add_option(command, "kv-replan-tokens", engine.kv_replan_tokens,
+             "With --kv-tiering hybrid: computed tokens after which the attention that pages got "
+             "decides anew which stay fast; answers stay the same")
+      ->check(CLI::Range(std::int64_t{1}, kMaxReplanTokens));
+  add_option(command, "kv-cache-profiling-window", engine.kv_cache_profiling_window,
+             "Observations of attention kept for --kv-replan-tokens (8 bytes each); 0: pages go by "
+             "age alone")
+      ->check(CLI::Range(std::int64_t{0}, kMaxProfilingWindow));
 }
 
 void add_cache_options(CLI::App& command, EngineSettings& engine) {

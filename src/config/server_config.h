@@ -38,6 +38,10 @@ struct EngineSettings {
   std::string kv_disk_path;        // a folder; empty: no disk tier
   std::int64_t kv_disk_space = 0;  // bytes of pages on disk, over all ranks
   bool kv_eager_mirror = false;    // copy pages down as soon as they are full
+  // Computed tokens between two looks at the heat of pages, and the observations kept in between;
+  // 0: no heat.
+  std::int64_t kv_replan_tokens = 100;
+  std::int64_t kv_cache_profiling_window = 4096;
   bool enable_prefix_caching = true;
   std::int32_t max_preemptions = 3;
   std::int32_t tensor_parallel_size = 1;

@@ -178,12 +178,12 @@ void MovePlanner::exchange(const Reclaimable& candidates) {
     return is_moved_by_plan(id) || std::ranges::find(plan_.drops, id) != plan_.drops.end() ||
            std::ranges::find(plan_.evictions, id) != plan_.evictions.end();
   };
-  for (const base::BlockId victim : candidates.exchangeable) {
+  for (std::size_t i = 0; i < candidates.exchangeable.size(); ++i) {
+    const base::BlockId victim = candidates.exchangeable[i];
     if (next >= hot.size() || left <= 0 || budget() <= 0) return;
     const base::BlockId id = hot[next];
-    if (goes_anyway(victim)) continue;
-    // Those that follow may be of a higher cost class, which begins with its own coldest.
-    if (!(heat.heat(id) > kExchangeFactor * heat.heat(victim)) || !give_way(victim)) continue;
+    const bool colder = heat.heat(id) > kExchangeFactor * heat.heat(victim);
+    if (goes_anyway(victim) || !(i < candidates.unused || colder) || !give_way(victim)) continue;
     ++next;
     --left;
     if (!state_.block(victim).clean()) continue;

@@ -47,7 +47,9 @@ class Search final {
       if (references == 0 && !block.indexed) continue;  // goes with its sequence
       const VictimRank ranked = rank(id, references);
       (block.clean() ? clean : dirty).push_back(ranked);
-      if (state_.heat.on() && ranked.cost != Cost::kProtected) exchangeable.push_back(ranked);
+      if (!state_.heat.on() || ranked.cost == Cost::kProtected) continue;
+      exchangeable.push_back(ranked);
+      if (ranked.cost == Cost::kUnused) ++found.unused;
     }
     found.clean = in_order(clean);
     found.dirty = in_order(dirty);

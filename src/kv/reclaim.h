@@ -40,8 +40,10 @@ struct Reclaimable {
   // Cached blocks that are only in closed tiers, children before parents: they give no room and
   // keep their parents, so every plan gives them up.
   std::vector<base::BlockId> worthless;
-  // With heat: of `clean` and `dirty` together those that are not protected.
+  // With heat: of `clean` and `dirty` together those that are not protected; nobody uses the first
+  // so many.
   std::vector<base::BlockId> exchangeable;
+  std::size_t unused = 0;
   std::int64_t lower_free = 0;  // slots below the resident tier
 
   // Pages that could be copied down.

@@ -40,7 +40,12 @@ class Simulation {
         device_(config_.kv, config_.scheduler.max_sequences,
                 static_cast<std::int32_t>(kMaxModelLen)),
         mover_(device_, random_),
-        core_(config_, clock_, mover_) {}
+        core_(config_, clock_, mover_) {
+    if (config_.kv.disk_slots > 0 && pick(0, 3) == 0) {
+      device_.break_slot(
+          base::SlotId(static_cast<std::int32_t>(pick(0, config_.kv.disk_slots - 1))));
+    }
+  }
 
   void run() {
     for (int i = 0; i < kOperations && !testing::Test::HasFatalFailure(); ++i) {
@@ -56,6 +61,9 @@ class Simulation {
   std::int64_t copies() const { return mover_.copies(); }
   std::int64_t failures() const { return mover_.failures(); }
   std::int64_t lost_pages() const { return core_.controller().stats().lost_pages; }
+  std::int64_t replans() const { return core_.controller().stats().heat_replans; }
+  std::int64_t observations() const { return core_.controller().stats().heat_observations; }
+  std::int64_t exchanged() const { return core_.controller().stats().exchanged_pages; }
   std::int64_t restores() const {
     const kv::MoveCounts moved = core_.controller().stats().moved;
     return moved[1][0] + moved[2][0] + moved[2][1];
@@ -79,6 +87,9 @@ class Simulation {
       config.kv.max_transfers = static_cast<std::int32_t>(pick(1, 8));
       if (pick(0, 2) == 0) config.kv.mirroring = kv::Mirroring::kEager;
       if (pick(0, 1) == 0) config.kv.host_reads = kv::HostReads::kCopied;
+      if (pick(0, 3) != 0) config.kv.heat_window = std::int64_t{1} << pick(0, 8);
+      config.kv.replan_tokens = pick(1, 60);
+      config.kv.exchange_pages = pick(0, 6);
     }
     config.kv.prefix_caching = pick(0, 4) == 0 ? kv::PrefixCaching::kOff : kv::PrefixCaching::kOn;
     config.end_tokens = {kEndToken};
@@ -187,6 +198,8 @@ class Simulation {
     ASSERT_LE(static_cast<std::int64_t>(plan.tokens.size()), config_.scheduler.max_batched_tokens);
     ASSERT_LE(static_cast<std::int32_t>(plan.rows.size()), config_.scheduler.max_sequences);
     ASSERT_FALSE(plan.rows.empty());
+    ASSERT_LE(static_cast<std::int32_t>(plan.observations.size()), sched::kMaxObservations);
+    if (config_.kv.heat_window == 0) ASSERT_TRUE(plan.observations.empty());
   }
 
   void collect_events() {
@@ -318,6 +331,9 @@ TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
   std::int64_t restores = 0;
   std::int64_t failures = 0;
   std::int64_t lost_pages = 0;
+  std::int64_t replans = 0;
+  std::int64_t observations = 0;
+  std::int64_t exchanged = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("HISPARSE_SEED=" + std::to_string(seed));
     Simulation simulation(seed);
@@ -330,15 +346,20 @@ TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
     restores += simulation.restores();
     failures += simulation.failures();
     lost_pages += simulation.lost_pages();
+    replans += simulation.replans();
+    observations += simulation.observations();
+    exchanged += simulation.exchanged();
   }
   std::printf(
       "seeds %llu to %llu: %lld preemptions, %lld cached prompt tokens, %lld ends asked for in "
-      "flight, %lld pages copied, %lld of them back, %lld failures, %lld pages lost\n",
+      "flight, %lld pages copied, %lld of them back, %lld failures, %lld pages lost, "
+      "%lld pages observed, %lld re-plans, %lld exchanges\n",
       static_cast<unsigned long long>(first), static_cast<unsigned long long>(last),
       static_cast<long long>(preemptions), static_cast<long long>(hits),
       static_cast<long long>(cancelled_in_flight), static_cast<long long>(copies),
       static_cast<long long>(restores), static_cast<long long>(failures),
-      static_cast<long long>(lost_pages));
+      static_cast<long long>(lost_pages), static_cast<long long>(observations),
+      static_cast<long long>(replans), static_cast<long long>(exchanged));
   if (replay != nullptr) return;
   // The interesting paths were really taken.
   EXPECT_GT(preemptions, 1000);
@@ -348,6 +369,9 @@ TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
   EXPECT_GT(restores, 100);
   EXPECT_GT(failures, 100);
   EXPECT_GT(lost_pages, 100);
+  EXPECT_GT(observations, 1000);
+  EXPECT_GT(replans, 1000);
+  EXPECT_GT(exchanged, 100);
 }
 
 }  // namespace
