@@ -149,7 +149,18 @@ TEST(TierLedger, IsWhatTheAllocatorsHold) {
     const auto stats = engine.engine().stats();
     EXPECT_EQ(stats->planned, stats->allocated);
     EXPECT_GT(stats->planned[base::MemoryOwner::kKvHost], 0);
+    EXPECT_GT(stats->planned[base::MemoryOwner::kMetadata], 0);
   }
+}
+
+TEST(TierLedger, ASmallerWindowTakesLess) {
+  config::EngineSettings small = tiered({"window", 4, 5, 6});
+  small.kv_cache_profiling_window = 100;
+  config::EngineSettings large = small;
+  large.kv_cache_profiling_window = 1100;
+  constexpr std::int64_t kObservationBytes = 8;
+  EXPECT_EQ(plan_of(large).ledger[base::MemoryOwner::kMetadata],
+            plan_of(small).ledger[base::MemoryOwner::kMetadata] + 1000 * kObservationBytes);
 }
 
 }  // namespace
