@@ -10,10 +10,11 @@
 
 namespace hisparse::kv {
 
-// What goes last among the pages in use: the first page (attention sinks), the most recent full
-// ones, and what several requests share.
+// What it costs when a page goes: kProtected are, of the pages in use, the first one (attention
+// sinks), the most recent full ones, and what several requests share.
 enum class Cost : std::uint8_t { kUnused, kInUse, kProtected };
 
+// The cost classes of a state that stays as it is meanwhile.
 class Costs final {
  public:
   explicit Costs(const ControllerState& state);
