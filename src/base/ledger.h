@@ -16,9 +16,10 @@ enum class MemoryOwner : std::uint8_t {
   kKvSlab,
   kKvHost,
   kTables,
-  kStaging
+  kStaging,
+  kMetadata
 };
-inline constexpr std::size_t kMemoryOwners = 6;
+inline constexpr std::size_t kMemoryOwners = 7;
 
 constexpr std::string_view name_of(MemoryOwner owner) {
   switch (owner) {
@@ -34,6 +35,8 @@ constexpr std::string_view name_of(MemoryOwner owner) {
       return "tables";
     case MemoryOwner::kStaging:
       return "staging";
+    case MemoryOwner::kMetadata:
+      return "metadata";
   }
   return "unknown";
 }

@@ -13,6 +13,8 @@ constexpr std::int32_t kMaxRanks = 64;
 constexpr std::int32_t kMaxPreemptions = 1000;
 constexpr std::int64_t kMaxKvBytes = std::int64_t{1} << 50;
 constexpr double kMaxSwapSpace = 1 << 20;  // GiB
+constexpr std::int64_t kMaxReplanTokens = std::int64_t{1} << 30;
+constexpr std::int64_t kMaxProfilingWindow = std::int64_t{1} << 28;
 
 // Names with their values; `shown` lists them for the help text.
 template <typename Choice>
@@ -83,6 +85,14 @@ void add_tier_options(CLI::App& command, EngineSettings& engine) {
                 "With --kv-disk-path: the folder keeps the KV pages of past prompts for the next "
                 "start, with their tokens (off unless switched on)")
       ->envname(environment_name("kv-disk-persist"));
+  add_option(command, "kv-replan-tokens", engine.kv_replan_tokens,
+             "With --kv-tiering hybrid: computed tokens after which the attention that pages got "
+             "decides anew which stay fast; answers stay the same")
+      ->check(CLI::Range(std::int64_t{1}, kMaxReplanTokens));
+  add_option(command, "kv-cache-profiling-window", engine.kv_cache_profiling_window,
+             "Observations of attention kept for --kv-replan-tokens (8 bytes each); 0: pages go by "
+             "age alone")
+      ->check(CLI::Range(std::int64_t{0}, kMaxProfilingWindow));
 }
 
 void add_cache_options(CLI::App& command, EngineSettings& engine) {

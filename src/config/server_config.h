@@ -40,7 +40,11 @@ struct EngineSettings {
   std::int64_t kv_disk_space = 0;  // bytes of pages on disk, over all ranks
   bool kv_eager_mirror = false;    // copy pages down as soon as they are full
   base::DiskIo kv_disk_io = base::DiskIo::kAuto;
-  bool kv_disk_persist = false;    // keep the pages on disk for the next start
+  bool kv_disk_persist = false;  // keep the pages on disk for the next start
+  // Computed tokens between two looks at the heat of pages, and the observations kept in between;
+  // 0: no heat.
+  std::int64_t kv_replan_tokens = 100;
+  std::int64_t kv_cache_profiling_window = 4096;
   bool enable_prefix_caching = true;
   std::int32_t max_preemptions = 3;
   std::int32_t tensor_parallel_size = 1;

@@ -196,6 +196,7 @@ class Device {
   virtual void rope_angles(const RopeAnglesParams& params, Stream& stream) = 0;
   virtual void rope_and_store(const RopeAndStoreParams& params, Stream& stream) = 0;
   virtual void paged_attention(const PagedAttentionParams& params, Stream& stream) = 0;
+  virtual void page_mass(const PageMassParams& params, Stream& stream) = 0;
   virtual void add(const AddParams& params, Stream& stream) = 0;
   virtual void gather_rows(const GatherRowsParams& params, Stream& stream) = 0;
   virtual void copy_columns(const CopyColumnsParams& params, Stream& stream) = 0;

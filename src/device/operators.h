@@ -138,6 +138,22 @@ struct PagedAttentionParams {
       0;  // the pages may be read only after this event's ticket (restores); 0: at once
 };
 
+// masses[i] = the share that page page_indices[i] gets of the attention of one query row over the
+// `count` pages listed, as a mean over the heads; they sum up to 1. Reads the keys of tokens 0 ...
+// `position` in these pages, and changes nothing else: placement looks at it, no answer depends on
+// it.
+struct PageMassParams {
+  DevicePtr<const float> q;                    // [heads, head_dim], rotated
+  DevicePtr<const std::int32_t> page_indices;  // [count] in the sequence, each begun by `position`
+  DevicePtr<float> masses;                     // [count]
+  std::int64_t count = 0;
+  std::int64_t position = 0;
+  std::int32_t sequence_slot = 0;
+  std::int32_t heads = 0;
+  float scale = 0.0f;  // head_dim^-0.5
+  KvPages pages;
+};
+
 // accumulator += addend.
 struct AddParams {
   DevicePtr<float> accumulator;   // [count]

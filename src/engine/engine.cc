@@ -179,6 +179,7 @@ void Engine::publish() {
   stats->page_bytes = config_.page_bytes;
   stats->planned = config_.planned;
   stats->allocated = executor_->allocated();
+  stats->allocated[base::MemoryOwner::kMetadata] += core_.metadata_bytes();
   std::int64_t ended = 0;
   for (std::int64_t count : stats->finished) ended += count;
   std::lock_guard lock(mutex_);

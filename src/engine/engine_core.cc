@@ -6,11 +6,15 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/kv_trace.h"
+#include "kv/metadata.h"
 
 namespace hisparse::engine {
 namespace {
 
 constexpr double kNanosecondsPerSecond = 1e9;
+// How often each decoding request is asked what it looks at.
+constexpr std::int64_t kObservationsPerReplan = 8;
 
 double seconds(base::Nanoseconds duration) {
   return static_cast<double>(duration) / kNanosecondsPerSecond;
@@ -27,32 +31,6 @@ Usage usage_of(const Sequence& sequence) {
   return {.prompt_tokens = sequence.prompt_tokens,
           .completion_tokens = sequence.output_tokens(),
           .cached_tokens = std::max(sequence.cached_tokens, 0)};
-}
-
-// Every move and its reason, at debug level.
-void trace(const kv::TransferPlan& plan) {
-  if (!spdlog::should_log(spdlog::level::debug)) return;
-  for (const auto* ops : {&plan.restores, &plan.demotions}) {
-    for (const kv::TransferOp& op : *ops) {
-      spdlog::debug("transfer {}: block {} from {} slot {} to {} slot {} ({})", op.id.value(),
-                    op.block.value(), kv::name_of(op.from.tier), op.from.slot.value(),
-                    kv::name_of(op.to.tier), op.to.slot.value(), kv::name_of(op.reason));
-    }
-  }
-}
-
-// What a plan gives up.
-void trace(const kv::KvPlan& plan) {
-  if (!spdlog::should_log(spdlog::level::debug)) return;
-  for (const base::BlockId block : plan.evictions) {
-    spdlog::debug("block {} leaves the cache", block.value());
-  }
-  for (const base::BlockId block : plan.drops) {
-    spdlog::debug("block {} gives up its resident copy", block.value());
-  }
-  for (const base::BlockId block : plan.host_drops) {
-    spdlog::debug("block {} gives up its host copy", block.value());
-  }
 }
 
 void erase_id(std::vector<base::SequenceId>& ids, base::SequenceId id) { std::erase(ids, id); }
@@ -155,6 +133,7 @@ void EngineCore::absorb(kv::KvCommit commit) {
   pending_deltas_.insert(pending_deltas_.end(), commit.deltas.begin(), commit.deltas.end());
   pending_freed_.insert(pending_freed_.end(), commit.freed.begin(), commit.freed.end());
   trace(commit.transfers);
+  trace(commit.replan);
   // The mover fills these slots; poison would come too late.
   for (const kv::TransferOp& op : commit.transfers.restores) {
     if (op.to.tier == kv::Tier::kResident) std::erase(pending_freed_, op.to.slot);
@@ -333,12 +312,34 @@ void EngineCore::add_rows(const sched::ScheduledRows& rows, sched::StepPlan& pla
                             .seed = sampling.seed,
                             .counter = static_cast<std::uint64_t>(sequence.output_tokens())});
   }
+  if (rows.samples && rows.count == 1) observe_some(sequence, rows, plan);
   plan.rows.push_back({.sequence_slot = sequence.slot,
                        .first = rows.first,
                        .count = rows.count,
                        .tokens_begin = static_cast<std::int32_t>(plan.tokens.size())});
   const auto first = sequence.tokens.begin() + rows.first;
   plan.tokens.insert(plan.tokens.end(), first, first + rows.count);
+}
+
+// Of the row that is about to be added. Which layer is asked follows from the position, so that all
+// have their turn.
+void EngineCore::observe_some(Sequence& sequence, const sched::ScheduledRows& rows,
+                              sched::StepPlan& plan) {
+  if (!controller_.wants_observations()) return;
+  const std::int64_t interval =
+      std::max<std::int64_t>(1, config_.kv.replan_tokens / kObservationsPerReplan);
+  if (rows.first - sequence.observed_at < interval) return;
+  if (plan.observations.size() == static_cast<std::size_t>(sched::kMaxObservations)) return;
+  sequence.observed_at = rows.first;
+  plan.observations.push_back({.row = static_cast<std::int32_t>(plan.rows.size()),
+                               .turn = rows.first / interval + sequence.id.value()});
+}
+
+std::int64_t EngineCore::metadata_bytes() const {
+  const std::int64_t page_tokens = config_.kv.page_tokens;
+  return kv::metadata_bytes(
+      config_.kv, {.sequences = config_.scheduler.max_sequences,
+                   .pages_per_sequence = (config_.max_model_len + page_tokens - 1) / page_tokens});
 }
 
 void EngineCore::complete(const StepResult& result) {
@@ -355,6 +356,11 @@ void EngineCore::complete(const StepResult& result) {
     const Sequence* sequence = find(id);
     return sequence != nullptr && !sequence->retiring && sequence->phase == Phase::kRunning;
   };
+  if (result.status.ok()) HS_CHECK(result.observed.size() == plan.observations.size());
+  for (std::size_t i = 0; i < result.observed.size(); ++i) {
+    const base::SequenceId id = ids[static_cast<std::size_t>(plan.observations[i].row)];
+    if (goes_on(id)) controller_.observe(id, result.observed[i]);
+  }
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (!goes_on(ids[i]) || !result.status.ok()) continue;
     const sched::StepRows& rows = plan.rows[i];

@@ -78,6 +78,7 @@ class EngineCore {
   std::size_t live_sequences() const { return sequences_.size(); }
   EngineStats stats() const;
   const kv::LifecycleController& controller() const { return controller_; }
+  std::int64_t metadata_bytes() const;  // of the controller, for the ledger
 
  private:
   Sequence* find(base::SequenceId id);
@@ -93,6 +94,7 @@ class EngineCore {
   std::optional<sched::StepPlan> try_step(bool& again);
   sched::StepPlan build_plan(const sched::ScheduleResult& schedule);
   void add_rows(const sched::ScheduledRows& rows, sched::StepPlan& plan);
+  void observe_some(Sequence& sequence, const sched::ScheduledRows& rows, sched::StepPlan& plan);
   void absorb(kv::KvCommit commit);
   void accept_token(Sequence& sequence, base::TokenId token);
   void end(Sequence& sequence, Finish finish);

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "engine/dense_pages.h"
 #include "engine/worker_group.h"
+#include "kv/metadata.h"
 #include "transfer/page_mover.h"
 
 namespace hisparse::engine {
@@ -24,6 +25,8 @@ constexpr const char* kNumericsVersion = "3";
 // is not given.
 constexpr double kUsableMemory = 0.95;
 constexpr double kDefaultKvShare = 0.4;
+// What one re-plan may move for the sake of heat, over all ranks.
+constexpr std::int64_t kReplanBytes = std::int64_t{64} << 20;
 // Keeps the ledger's sums within 64 bits where the free memory is not known.
 constexpr std::int64_t kMaxSlabBytes = std::int64_t{1} << 50;
 
@@ -78,6 +81,23 @@ absl::StatusOr<std::int64_t> resolve_max_model_len(const config::EngineSettings&
   return settings.max_model_len;
 }
 
+kv::ControllerConfig controller_config(const config::EngineSettings& settings,
+                                       const LaunchPlan& plan) {
+  kv::ControllerConfig config = {
+      .page_tokens = plan.worker.page_tokens,
+      .resident_slots = plan.worker.resident_slots,
+      .host_slots = plan.worker.host_slots,
+      .disk_slots = plan.worker.disk_slots,
+      .prefix_caching =
+          settings.enable_prefix_caching ? kv::PrefixCaching::kOn : kv::PrefixCaching::kOff,
+      .mirroring = settings.kv_eager_mirror ? kv::Mirroring::kEager : kv::Mirroring::kOnPressure,
+      .replan_tokens = settings.kv_replan_tokens,
+      .exchange_pages = std::max<std::int64_t>(1, kReplanBytes / plan.page_bytes)};
+  if (config.tiered()) config.heat_window = settings.kv_cache_profiling_window;
+  if (settings.kv_disk_persist) config.persistence = kv::Persistence::kOn;
+  return config;
+}
+
 // Pages of the slab: what was asked for, or what the longest requests may need within a share of
 // the free memory and beside the `rest` of the configuration.
 absl::StatusOr<std::int32_t> resolve_slots(const config::EngineSettings& settings,
@@ -93,7 +113,9 @@ absl::StatusOr<std::int32_t> resolve_slots(const config::EngineSettings& setting
     };
     const std::int64_t room =
         std::min(part_of_available(kDefaultKvShare), part_of_available(kUsableMemory) - rest);
-    slots = std::min(wanted, room / plan.page_bytes);
+    const std::int64_t page_bytes =
+        plan.page_bytes + kv::metadata_bytes_per_slot(controller_config(settings, plan));
+    slots = std::min(wanted, room / page_bytes);
   }
   if (slots < 1) {
     return absl::ResourceExhaustedError(
@@ -122,6 +144,9 @@ absl::Status plan_tiers(const config::EngineSettings& settings, const transfer::
   plan.worker.disk_io = settings.kv_disk_io;
   if (settings.kv_disk_persist) plan.worker.disk_files = DiskFiles::kKept;
   if (plan.worker.disk_slots > 0) plan.worker.model.pages = model::PageAccess::kWindowed;
+  if (settings.kv_cache_profiling_window > 0) {
+    plan.worker.observed_rows = sched::kMaxObservations;
+  }
   if (host_bytes > 0 && plan.worker.host_slots == 0) {
     return absl::InvalidArgumentError("--swap-space does not hold one page of " +
                                       std::to_string(plan.page_bytes) + " bytes");
@@ -134,6 +159,7 @@ absl::Status plan_tiers(const config::EngineSettings& settings, const transfer::
 }
 
 absl::StatusOr<base::Ledger> plan_all_ranks(const format::Checkpoint& checkpoint,
+                                            const config::EngineSettings& settings,
                                             const LaunchPlan& plan) {
   base::Ledger ledger;
   for (std::int32_t rank = 0; rank < plan.ranks; ++rank) {
@@ -141,6 +167,9 @@ absl::StatusOr<base::Ledger> plan_all_ranks(const format::Checkpoint& checkpoint
     ledger +=
         plan_worker_memory(checkpoint, plan.spec, plan.worker, part, device::cpu_weight_bytes);
   }
+  ledger[base::MemoryOwner::kMetadata] = kv::metadata_bytes(
+      controller_config(settings, plan), {.sequences = plan.worker.max_sequences,
+                                          .pages_per_sequence = plan.worker.pages_per_sequence});
   return ledger;
 }
 
@@ -155,7 +184,6 @@ absl::StatusOr<std::vector<kv::PersistedPage>> load_pages(transfer::PageStore& s
                                   .numerics = core.numerics,
                                   .page_tokens = core.kv.page_tokens},
                                  disks));
-  core.kv.persistence = kv::Persistence::kOn;
   core.kv.first_transfer = store.first_write();
   return pages;
 }
@@ -219,9 +247,9 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   HS_RETURN_IF_ERROR(
       plan_tiers(settings, {.layers = layout.layers(), .layer_bytes = layout.layer_bytes()}, plan));
   // First without a slab: what it must leave room for.
-  HS_ASSIGN_OR_RETURN(const base::Ledger rest, plan_all_ranks(checkpoint, plan));
+  HS_ASSIGN_OR_RETURN(const base::Ledger rest, plan_all_ranks(checkpoint, settings, plan));
   HS_ASSIGN_OR_RETURN(worker.resident_slots, resolve_slots(settings, plan, rest.total()));
-  HS_ASSIGN_OR_RETURN(plan.ledger, plan_all_ranks(checkpoint, plan));
+  HS_ASSIGN_OR_RETURN(plan.ledger, plan_all_ranks(checkpoint, settings, plan));
   HS_RETURN_IF_ERROR(check_memory(plan.ledger, settings.dtype));
   return plan;
 }
@@ -249,15 +277,7 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
   config.core.scheduler = {.max_batched_tokens = plan.worker.model.max_rows,
                            .max_sequences = plan.worker.max_sequences,
                            .max_preemptions = options.settings.max_preemptions};
-  config.core.kv = {.page_tokens = plan.worker.page_tokens,
-                    .resident_slots = plan.worker.resident_slots,
-                    .host_slots = plan.worker.host_slots,
-                    .disk_slots = plan.worker.disk_slots,
-                    .prefix_caching = options.settings.enable_prefix_caching
-                                          ? kv::PrefixCaching::kOn
-                                          : kv::PrefixCaching::kOff,
-                    .mirroring = options.settings.kv_eager_mirror ? kv::Mirroring::kEager
-                                                                  : kv::Mirroring::kOnPressure};
+  config.core.kv = controller_config(options.settings, plan);
   config.core.model_digest = checkpoint.digest();
   config.core.numerics = std::string(kNumericsVersion) + "/" +
                          std::string(device::name_of(plan.worker.model.compute)) + "/" +

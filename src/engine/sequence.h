@@ -29,6 +29,7 @@ struct Sequence {
   std::int32_t slot = -1;  // row of the block table while running
   std::int32_t preemptions = 0;
   std::int64_t rows_lost = 0;      // by the last preemption; to be computed again
+  std::int64_t observed_at = 0;    // position of the query that was last asked what it looks at
   bool in_flight = false;          // rows of it are in the step that runs
   std::optional<Finish> retiring;  // ended; goes as soon as nothing of it is in flight
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/ids.h"
 #include "device/device.h"
+#include "kv/heat.h"
 #include "kv/transfer.h"
 #include "sched/step_plan.h"
 
@@ -40,6 +41,8 @@ struct StepResult {
   // Pages that the step read and that do not hold what was written there: what the sequences that
   // read them have computed is void.
   std::vector<kv::Location> bad_pages = {};
+  // One per StepPlan::observations: what the heads of rank 0 looked at, without pages on disk.
+  std::vector<std::vector<kv::PageMass>> observed = {};
   device::DeviceCounters counters;  // of rank 0, since the start
   Streamed streamed = {};           // over all ranks
 };

@@ -76,6 +76,10 @@ base::Ledger plan_worker_memory(const format::Checkpoint& checkpoint, const mode
   ledger[MemoryOwner::kTables] = bytes.block_table;
   ledger[MemoryOwner::kKvHost] = host_bytes(bytes.host);
   ledger[MemoryOwner::kStaging] = kPhases * bytes.phase_slot() + host_bytes(bytes.page_staging);
+  if (shard.rank == 0) {
+    ledger[MemoryOwner::kStaging] +=
+        PageObserver::bytes(options.observed_rows, options.pages_per_sequence);
+  }
   if (options.disk_slots > 0) {
     ledger[MemoryOwner::kStaging] +=
         transfer::PageMover::kThreadsPerRank *
@@ -140,6 +144,14 @@ absl::Status Worker::allocate_tiers() {
     const std::int64_t bytes = WorkerBytes(options_, layout_).host;
     HS_ASSIGN_OR_RETURN(
         host_, device_.allocate_host(static_cast<std::size_t>(bytes), MemoryOwner::kKvHost));
+  }
+  if (options_.observed_rows > 0 && communicator_.rank() == 0) {
+    HS_ASSIGN_OR_RETURN(page_observer_,
+                        PageObserver::create({.device = &device_,
+                                              .rows = options_.observed_rows,
+                                              .pages_per_sequence = options_.pages_per_sequence,
+                                              .page_tokens = options_.page_tokens,
+                                              .layers = layout_.layers()}));
   }
   if (options_.disk_slots == 0) return absl::OkStatus();
   transfer::DiskPool::Place place = {.folder = options_.disk_folder, .kept_as = {}};
@@ -286,6 +298,8 @@ std::vector<SpilledPage> Worker::pages_on_disk(const sched::StepPlan& plan) cons
 
 void Worker::forward(const sched::StepPlan& plan, const PhaseSlot& phase,
                      model::PageWindows* windows) {
+  std::span<const model::PageProbe> probes;
+  if (observes(plan)) probes = page_observer_->begin(plan, on_disk_, *stream_);
   model_->forward(
       {.tokens = phase.device_tokens.as<const base::TokenId>(),
        .placement = {.sequence_slots = phase.device_sequence_slots.as<const std::int32_t>(),
@@ -295,8 +309,14 @@ void Worker::forward(const sched::StepPlan& plan, const PhaseSlot& phase,
        .logit_count = static_cast<std::int64_t>(plan.samples.size()),
        .page_addresses = block_table_.as<const std::uint64_t>(),
        .pages_per_sequence = options_.pages_per_sequence,
-       .windows = windows},
+       .windows = windows,
+       .probes = probes},
       geometry_, *stream_);
+  if (observes(plan)) page_observer_->fetch(*stream_);
+}
+
+bool Worker::observes(const sched::StepPlan& plan) const {
+  return page_observer_ != nullptr && !plan.observations.empty();
 }
 
 void Worker::note_reads(const sched::StepPlan& plan, StepResult& result) {
@@ -330,6 +350,7 @@ StepResult Worker::run(const sched::StepPlan& plan) {
   if (!spilled.empty()) note_reads(plan, result);
   if (result.status.ok()) result.status = communicator_.status();
   if (communicator_.rank() == 0) result.tokens = phase.sampled;
+  if (observes(plan)) result.observed = page_observer_->finish();
   // What came of bad pages is void.
   if (communicator_.rank() == 0 && result.bad_pages.empty()) show_logits(plan);
   result.counters = device_.counters();

@@ -15,6 +15,7 @@
 #include "base/bounded_queue.h"
 #include "base/ledger.h"
 #include "comm/communicator.h"
+#include "engine/page_observer.h"
 #include "engine/page_stream.h"
 #include "engine/step_executor.h"
 #include "kv/cache_group.h"
@@ -48,6 +49,7 @@ struct WorkerOptions {
   std::int64_t stream_half_bytes = PageStream::kDefaultHalfBytes;
   std::int32_t max_sequences = 0;       // rows of the block table
   std::int64_t pages_per_sequence = 0;  // its columns
+  std::int32_t observed_rows = 0;       // StepPlan::observations at the most; rank 0 answers
   FreedPages freed_pages = FreedPages::kLeave;
   LogitsObserver observe_logits;  // empty: none
 };
@@ -102,6 +104,7 @@ class Worker {
   transfer::PageShape page_shape() const;
   std::vector<SpilledPage> pages_on_disk(const sched::StepPlan& plan) const;
   void forward(const sched::StepPlan& plan, const PhaseSlot& phase, model::PageWindows* windows);
+  bool observes(const sched::StepPlan& plan) const;
   void note_reads(const sched::StepPlan& plan, StepResult& result);
   void poison_freed(const sched::StepPlan& plan);
   void update_block_table(const sched::StepPlan& plan, PhaseSlot& phase);
@@ -122,6 +125,7 @@ class Worker {
   device::HostBuffer host_;  // [host_slots] pages
   std::unique_ptr<transfer::DiskPool> disk_;
   std::unique_ptr<PageStream> page_stream_;
+  std::unique_ptr<PageObserver> page_observer_;  // of rank 0, if anything is observed
   // Pages of each row of the block table that are on disk. What is behind the sequence's last page
   // is left over from another one.
   std::vector<std::map<std::int32_t, base::SlotId>> on_disk_;  // [sequence slot]

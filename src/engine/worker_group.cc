@@ -93,6 +93,7 @@ void WorkerGroup::report(std::size_t rank, StepResult result) {
     }
     if (rank == 0) {
       joined_.tokens = std::move(result.tokens);
+      joined_.observed = std::move(result.observed);
       joined_.counters = result.counters;
     }
     if (++reports_ < ranks_.size()) return;

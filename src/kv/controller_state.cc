@@ -11,6 +11,9 @@ ControllerState::ControllerState(const ControllerConfig& configuration)
     : config(configuration),
       pools{SlotPool(configuration.resident_slots), SlotPool(configuration.host_slots),
             SlotPool(configuration.disk_slots)},
+      heat({.blocks = capacity(),
+            .window = configuration.heat_window,
+            .replan_tokens = configuration.replan_tokens}),
       next_transfer(configuration.first_transfer) {
   HS_CHECK(config.page_tokens > 0);
   // A live block has at least one slot of its own, so this bounds the metadata.
@@ -88,6 +91,7 @@ base::BlockId ControllerState::create_block(std::int32_t depth) {
   HS_CHECK(!fresh.live());
   fresh.references = 1;
   fresh.depth = depth;
+  heat.begin(id);
   fresh.tokens.reserve(static_cast<std::size_t>(config.page_tokens));
   fresh.copy(Tier::kResident) =
       BlockCopy{.slot = pool(Tier::kResident).take(id), .state = CopyState::kFilling};
@@ -155,6 +159,7 @@ void ControllerState::destroy_block(base::BlockId id, std::vector<base::SlotId>&
   HS_CHECK(gone.references == 0 && !gone.indexed && !gone.moving.valid());
   for (const Tier tier : kAllTiers) give_back_copy(gone, tier, freed);
   gone = Block{};
+  heat.begin(id);
   free_blocks.push_back(id);
 }
 
@@ -265,6 +270,7 @@ void ControllerState::end_move(base::TransferId id, bool filled, std::vector<bas
     failed_writes[index_of(op.to.tier)] = 0;
     ++totals.moved[index_of(op.from.tier)][index_of(op.to.tier)];
     ++totals.moved_for[static_cast<std::size_t>(op.reason)];
+    if (op.reason == MoveReason::kExchange && op.to.tier < op.from.tier) ++totals.exchanged_pages;
     // Two copies below the slab take room that others may want; the next process wants one on disk.
     if (op.from.tier == Tier::kDisk && op.to.tier == Tier::kHost &&
         config.persistence == Persistence::kOff) {

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "kv/block.h"
 #include "kv/eviction_order.h"
+#include "kv/heat.h"
 #include "kv/lifecycle_controller.h"
 #include "kv/prefix_index.h"
 #include "kv/slot_pool.h"
@@ -42,6 +43,7 @@ struct KvTotals {
   std::int64_t failed_transfers = 0;
   std::int64_t lost_pages = 0;
   std::int64_t adopted_pages = 0;
+  std::int64_t exchanged_pages = 0;
   MoveCounts moved{};
   std::array<std::int64_t, kMoveReasons> moved_for{};
 };
@@ -105,6 +107,9 @@ struct ControllerState {
   // With persistence: the indexed blocks that have no whole copy on disk, in the order in which
   // they were published, so parents come first.
   std::map<std::uint64_t, base::BlockId> unpersisted;
+  Heat heat;
+  std::int64_t exchange_left = 0;      // pages, until the next re-plan
+  std::uint64_t observed_queries = 0;  // since the start
   std::unordered_map<base::SequenceId, SequenceTable> tables;
   std::unordered_map<base::TransferId, TransferOp> in_flight;
   std::array<std::int32_t, kTiers> failed_writes{};  // in a row

@@ -22,9 +22,9 @@ class Checker final {
 
   Violation run() {
     using Check = Violation (Checker::*)();
-    for (const Check check :
-         {&Checker::tables, &Checker::blocks, &Checker::transfers, &Checker::index,
-          &Checker::cached_set, &Checker::slots, &Checker::room, &Checker::persistence}) {
+    for (const Check check : {&Checker::tables, &Checker::blocks, &Checker::transfers,
+                              &Checker::index, &Checker::cached_set, &Checker::slots,
+                              &Checker::room, &Checker::heat, &Checker::persistence}) {
       if (Violation violation = (this->*check)()) return violation;
     }
     return std::nullopt;
@@ -181,7 +181,22 @@ class Checker final {
     return std::nullopt;
   }
 
-  // Indexed means committed, full and complete; a child in the index implies its parent.
+  // Of fixed size; whatever was observed, a heat is a number.
+  Violation heat() {
+    const Heat& heat = state_.heat;
+    if (heat.waiting() < 0 || heat.waiting() > heat.window()) return "the heat ring is overfull";
+    if (state_.exchange_left < 0 || state_.exchange_left > state_.config.exchange_pages) {
+      return "more pages are exchanged than a re-plan may";
+    }
+    for (std::size_t at = 0; at < state_.blocks.size(); ++at) {
+      const auto id = base::BlockId(static_cast<std::int32_t>(at));
+      if (!(heat.heat(id) >= 0.0f) || heat.touched(id) > heat.tokens()) {
+        return told("a heat is no number, or of the future", "block", id.value());
+      }
+    }
+    return std::nullopt;
+  }
+
   // What is yet to be copied to disk for the next process is exactly what is not there.
   Violation persistence() {
     std::map<std::uint64_t, base::BlockId> expected;
@@ -195,6 +210,7 @@ class Checker final {
     return "the pages to be copied to disk are not those that are missing there";
   }
 
+  // Indexed means committed, full and complete; a child in the index implies its parent.
   Violation index() {
     std::size_t indexed = 0;
     children_.assign(state_.blocks.size(), 0);

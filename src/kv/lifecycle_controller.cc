@@ -96,9 +96,20 @@ void publish_page(ControllerState& state, base::SequenceId sequence, std::size_t
 void start_moves(ControllerState& state, const std::vector<KvPlan::Move>& moves,
                  TransferPlan& plan) {
   for (const KvPlan::Move& move : moves) {
-    (move.reason == MoveReason::kRestore ? plan.restores : plan.demotions)
+    (move.to < move.from ? plan.restores : plan.demotions)
         .push_back(state.start_move(move.block, move.from, move.to, move.reason));
   }
+}
+
+// Where nothing is left to exchange nobody looks again before the next re-plan.
+void count_exchanges(ControllerState& state, const KvPlan& plan) {
+  const auto exchanged =
+      std::ranges::count(plan.moves, MoveReason::kExchange, &KvPlan::Move::reason);
+  state.exchange_left -= exchanged;
+  const bool under_way = std::ranges::any_of(state.in_flight, [](const auto& entry) {
+    return entry.second.reason == MoveReason::kExchange;
+  });
+  if (plan.looked_for_exchange && !under_way) state.exchange_left = 0;
 }
 
 // The copy at `location` is bad. Nobody reads it.
@@ -167,6 +178,7 @@ KvCommit LifecycleController::commit(const KvPlan& plan) {
   for (const KvPlan::Admission& admission : plan.admissions) admit(*state_, admission, commit);
   for (const KvPlan::Growth& growth : plan.growths) grow(*state_, growth, commit);
   start_moves(*state_, plan.moves, commit.transfers);
+  count_exchanges(*state_, plan);
   return commit;
 }
 
@@ -174,6 +186,8 @@ KvCommit LifecycleController::written(base::SequenceId sequence,
                                       std::span<const base::TokenId> tokens) {
   ++state_->epoch;
   KvCommit commit;
+  commit.replan = state_->heat.computed(static_cast<std::int64_t>(tokens.size()));
+  if (commit.replan) state_->exchange_left = state_->config.exchange_pages;
   SequenceTable& table = state_->table(sequence);
   const auto page_tokens = static_cast<std::size_t>(state_->config.page_tokens);
   const auto already = static_cast<std::size_t>(table.written);
@@ -195,6 +209,24 @@ KvCommit LifecycleController::written(base::SequenceId sequence,
     }
   }
   return commit;
+}
+
+void LifecycleController::observe(base::SequenceId sequence, std::span<const PageMass> masses) {
+  const SequenceTable& table = std::as_const(*state_).table(sequence);
+  // Where the ring is too small for all, the pages that fall out are others each time.
+  constexpr std::uint64_t kStride = 7919;
+  const std::size_t first =
+      masses.empty() ? 0 : state_->observed_queries++ * kStride % masses.size();
+  for (std::size_t i = 0; i < masses.size(); ++i) {
+    const PageMass& seen = masses[(first + i) % masses.size()];
+    HS_CHECK(seen.page >= 0 && static_cast<std::size_t>(seen.page) < table.blocks.size());
+    state_->heat.observe(table.blocks[static_cast<std::size_t>(seen.page)], seen.mass);
+  }
+}
+
+bool LifecycleController::wants_observations() const {
+  const SlotPool& resident = std::as_const(*state_).pool(Tier::kResident);
+  return state_->heat.on() && resident.free() <= resident.capacity() / 2;
 }
 
 KvCommit LifecycleController::release(base::SequenceId sequence) {
@@ -286,6 +318,10 @@ KvStats LifecycleController::stats() const {
   stats.failed_transfers = totals.failed_transfers;
   stats.lost_pages = totals.lost_pages;
   stats.adopted_pages = totals.adopted_pages;
+  stats.heat_observations = state_->heat.observations();
+  stats.heat_observations_lost = state_->heat.lost();
+  stats.heat_replans = state_->heat.replans();
+  stats.exchanged_pages = totals.exchanged_pages;
   stats.moved = totals.moved;
   stats.moved_for = totals.moved_for;
   return stats;

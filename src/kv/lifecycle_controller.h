@@ -12,6 +12,7 @@
 
 #include "base/ids.h"
 #include "kv/block_key.h"
+#include "kv/heat.h"
 #include "kv/transfer.h"
 
 namespace hisparse::kv {
@@ -40,6 +41,10 @@ struct ControllerConfig {
 
   // kInPlace: the device reads host pages where they lie (the CPU), so only disk pages come back.
   HostReads host_reads = HostReads::kInPlace;
+
+  std::int64_t heat_window = 0;      // observations kept between re-plans; 0: no heat
+  std::int64_t replan_tokens = 100;  // computed tokens between re-plans
+  std::int64_t exchange_pages = 16;  // moved by one re-plan at the most
 
   bool tiered() const { return host_slots > 0 || disk_slots > 0; }
 };
@@ -89,6 +94,7 @@ struct KvPlan {
   std::vector<Admission> admissions;
   std::vector<Growth> growths;
   std::vector<Move> moves;
+  bool looked_for_exchange = false;
   std::uint64_t epoch = 0;  // of the controller that it was made for
 
   bool empty() const {
@@ -105,6 +111,7 @@ struct KvCommit {
   TransferPlan transfers;
   // A transfer found that this copy is bad: its readers() must be released, then it must be lost.
   std::optional<Location> lost;
+  std::optional<Replan> replan;  // that was due
 };
 
 // Slots of a tier by state; they sum up to its capacity.
@@ -136,6 +143,10 @@ struct KvStats {
   std::int64_t failed_transfers = 0;
   std::int64_t lost_pages = 0;  // whose rows were found to be other than what was written
   std::int64_t adopted_pages = 0;
+  std::int64_t heat_observations = 0;
+  std::int64_t heat_observations_lost = 0;  // fell out of the ring before a re-plan
+  std::int64_t heat_replans = 0;
+  std::int64_t exchanged_pages = 0;  // brought up in the place of a colder one
   MoveCounts moved{};
   std::array<std::int64_t, kMoveReasons> moved_for{};  // by MoveReason
 
@@ -178,6 +189,11 @@ class LifecycleController {
   // there is replaced by the indexed copy, which the returned deltas tell. Only when no step that
   // reads the sequence is in flight.
   KvCommit written(base::SequenceId sequence, std::span<const base::TokenId> tokens);
+
+  // What one query of the sequence looked at, page by page (of its table, checked). Placement only.
+  void observe(base::SequenceId sequence, std::span<const PageMass> masses);
+  // Whether observations are worth their price: heat is on, and the slab is half full.
+  bool wants_observations() const;
 
   // The sequence ended: its references go; full indexed pages stay cached, others are freed. Only
   // when no step that touches the sequence is in flight. Returns the freed slots.

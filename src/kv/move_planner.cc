@@ -1,6 +1,9 @@
 #include "kv/move_planner.h"
 
 #include <algorithm>
+#include <functional>
+#include <unordered_set>
+#include <utility>
 
 namespace hisparse::kv {
 namespace {
@@ -109,28 +112,58 @@ bool MovePlanner::all_resident() const {
   return live == resident.capacity() - resident.free();
 }
 
+// Not resident, and not read in place where it is: it would be faster further up.
+bool MovePlanner::is_below(base::BlockId id) const {
+  const Block& block = state_.block(id);
+  if (block.moving.valid() || !state_.full(block)) return false;
+  const Tier at = block.location()->tier;
+  const bool read_in_place = at == Tier::kHost && state_.config.host_reads == HostReads::kInPlace;
+  return at != Tier::kResident && !read_in_place;
+}
+
+// Of running sequences, by sequence and page, each once; with heat, what is worth most first.
+std::vector<base::BlockId> MovePlanner::pages_in_use_below() const {
+  std::vector<base::SequenceId> sequences;
+  for (const auto& [sequence, table] : state_.tables) sequences.push_back(sequence);
+  std::ranges::sort(sequences);
+  struct Page {
+    base::BlockId block;
+    std::pair<Cost, float> worth = {Cost::kInUse, 0.0f};
+  };
+  std::vector<Page> pages;
+  std::unordered_set<base::BlockId> seen;
+  const Costs costs(state_);
+  for (const base::SequenceId sequence : sequences) {
+    if (std::ranges::find(plan_.releases, sequence) != plan_.releases.end()) continue;
+    for (const base::BlockId id : state_.table(sequence).blocks) {
+      if (!is_below(id) || is_moved(id) || !seen.insert(id).second) continue;
+      pages.push_back({.block = id});
+      if (!state_.heat.on()) continue;
+      pages.back().worth = {costs.of(id, state_.block(id).references), state_.heat.heat(id)};
+    }
+  }
+  std::ranges::stable_sort(pages, std::ranges::greater(), &Page::worth);
+  std::vector<base::BlockId> blocks;
+  for (const Page& page : pages) blocks.push_back(page.block);
+  return blocks;
+}
+
+bool MovePlanner::room_above() const {
+  return free_in(Tier::kResident) > kHysteresis * watermark_ || free_in(Tier::kHost) > 0;
+}
+
 void MovePlanner::bring_back() {
-  if (!state_.config.tiered() || budget() <= 0 || all_resident()) return;
+  if (!state_.config.tiered() || budget() <= 0 || all_resident() || !room_above()) return;
   // Requests that start now first: they wait for these pages.
   for (const KvPlan::Admission& admission : plan_.admissions) {
     for (const base::BlockId id : admission.match.blocks) bring_back(id);
   }
-  std::vector<base::SequenceId> sequences;
-  for (const auto& [sequence, table] : state_.tables) sequences.push_back(sequence);
-  std::ranges::sort(sequences);
-  for (const base::SequenceId sequence : sequences) {
-    if (std::ranges::find(plan_.releases, sequence) != plan_.releases.end()) continue;
-    for (const base::BlockId id : state_.table(sequence).blocks) bring_back(id);
-  }
+  for (const base::BlockId id : pages_in_use_below()) bring_back(id);
 }
 
 void MovePlanner::bring_back(base::BlockId id) {
-  const Block& block = state_.block(id);
-  if (budget() <= 0 || block.moving.valid() || !state_.full(block)) return;
-  if (is_moved(id) || loses_host_copy(id)) return;
-  const Tier from = block.location()->tier;
-  const bool read_in_place = from == Tier::kHost && state_.config.host_reads == HostReads::kInPlace;
-  if (from == Tier::kResident || read_in_place) return;
+  if (budget() <= 0 || !is_below(id) || is_moved(id) || loses_host_copy(id)) return;
+  const Tier from = state_.block(id).location()->tier;
   Tier to = Tier::kResident;
   if (free_in(to) <= kHysteresis * watermark_) {
     if (from == Tier::kHost) return;
@@ -186,6 +219,57 @@ void MovePlanner::persist() {
                            .from = block.whole_in(Tier::kHost) ? Tier::kHost : Tier::kResident,
                            .to = Tier::kDisk,
                            .reason = MoveReason::kMirror});
+  }
+}
+
+bool MovePlanner::wants_to_exchange() const {
+  return state_.exchange_left > 0 && budget() > 0 && !all_resident();
+}
+
+// Its slot is free with this plan, or with a later one. False: neither.
+bool MovePlanner::give_way(base::BlockId victim) {
+  if (state_.block(victim).clean()) {
+    plan_.drops.push_back(victim);
+    return true;
+  }
+  const Tier to = free_in(Tier::kHost) > 0 ? Tier::kHost : Tier::kDisk;
+  if (free_in(to) <= 0) return false;
+  --free_[index_of(to)];
+  plan_.moves.push_back(
+      {.block = victim, .from = Tier::kResident, .to = to, .reason = MoveReason::kExchange});
+  return true;
+}
+
+void MovePlanner::exchange(const Reclaimable& candidates) {
+  plan_.looked_for_exchange = true;
+  const Heat& heat = state_.heat;
+  std::int64_t left = state_.exchange_left;
+  std::vector<base::BlockId> hot = pages_in_use_below();
+  std::erase_if(hot, [this](base::BlockId id) { return is_moved(id) || loses_host_copy(id); });
+  std::ranges::stable_sort(hot, std::ranges::greater(),
+                           [&](base::BlockId id) { return heat.heat(id); });
+  // For the first ones room is being made already.
+  auto next = static_cast<std::size_t>(std::ranges::count_if(state_.in_flight, [](auto& entry) {
+    const TransferOp& op = entry.second;
+    return op.reason == MoveReason::kExchange && op.to.tier > op.from.tier;
+  }));
+  const auto goes_anyway = [this](base::BlockId id) {
+    return is_moved(id) || is_evicted(id) ||
+           std::ranges::find(plan_.drops, id) != plan_.drops.end();
+  };
+  for (std::size_t i = 0; i < candidates.exchangeable.size(); ++i) {
+    const base::BlockId victim = candidates.exchangeable[i];
+    if (next >= hot.size() || left <= 0 || budget() <= 0) return;
+    const base::BlockId id = hot[next];
+    const bool colder = heat.heat(id) > kExchangeFactor * heat.heat(victim);
+    if (goes_anyway(victim) || !(i < candidates.unused || colder) || !give_way(victim)) continue;
+    ++next;
+    --left;
+    if (!state_.block(victim).clean()) continue;
+    plan_.moves.push_back({.block = id,
+                           .from = state_.block(id).location()->tier,
+                           .to = Tier::kResident,
+                           .reason = MoveReason::kExchange});
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "kv/controller_state.h"
 #include "kv/reclaim.h"
@@ -28,6 +29,13 @@ class MovePlanner final {
   // Where the disk is full, what was used longest ago makes room.
   void persist();
 
+  // Whether hot pages below may take the place of cold resident ones. Cheap.
+  bool wants_to_exchange() const;
+  // Copies the hottest pages in use up, each in the place of a page that nobody uses, or of one in
+  // use with less than 1 / kExchangeFactor of its heat. Who has no copy below is copied down first.
+  static constexpr float kExchangeFactor = 2.0f;
+  void exchange(const Reclaimable& candidates);
+
  private:
   std::int64_t budget() const;
   std::int64_t free_in(Tier tier) const;
@@ -40,7 +48,11 @@ class MovePlanner final {
   bool is_matched(base::BlockId id) const;
   bool make_room_in(Tier tier);
   std::optional<Tier> lower_tier_with_room(const Reclaimable& candidates, MoveReason reason);
+  std::vector<base::BlockId> pages_in_use_below() const;
+  bool is_below(base::BlockId id) const;
+  bool room_above() const;
   void bring_back(base::BlockId id);
+  bool give_way(base::BlockId victim);
 
   const ControllerState& state_;
   KvPlan& plan_;

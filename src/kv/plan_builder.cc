@@ -185,6 +185,8 @@ void PlanBuilder::State::choose_victims() {
                    : std::max<std::int64_t>(0, put_off - std::max<std::int64_t>(0, slots_left()));
   if (planner.wants_to_copy_down(wanted)) planner.copy_down(reclaimable(), wanted);
   planner.bring_back();
+  // Not beside somebody who waits for a slot: exchanges take none, but transfers.
+  if (put_off == 0 && planner.wants_to_exchange()) planner.exchange(reclaimable());
   planner.persist();
 }
 

@@ -6,35 +6,21 @@
 namespace hisparse::kv {
 namespace {
 
-// What goes last among the pages in use: the first page (attention sinks), the most recent full
-// ones, and what several requests share.
 constexpr std::size_t kRecentPages = 2;
 
-// Sorts before what is worth more.
+// Sorts before what is worth more: cheapest, then coldest, then oldest.
 struct VictimRank {
-  int cost = 0;  // 0: used by nobody; 1: in use; 2: in use and protected
+  Cost cost = Cost::kUnused;
+  int heat_level = 0;
   std::uint64_t stamp = 0;
   std::int32_t depth = 0;
   base::BlockId block;
 
   friend bool operator<(const VictimRank& a, const VictimRank& b) {
-    return std::tie(a.cost, a.stamp, a.depth, a.block) <
-           std::tie(b.cost, b.stamp, b.depth, b.block);
+    return std::tie(a.cost, a.heat_level, a.stamp, a.depth, a.block) <
+           std::tie(b.cost, b.heat_level, b.stamp, b.depth, b.block);
   }
 };
-
-std::unordered_set<base::BlockId> protected_blocks(const ControllerState& state) {
-  std::unordered_set<base::BlockId> blocks;
-  for (const auto& [sequence, table] : state.tables) {
-    if (table.blocks.empty()) continue;
-    blocks.insert(table.blocks.front());
-    const auto full = static_cast<std::size_t>(table.written / state.config.page_tokens);
-    for (std::size_t page = full - std::min(full, kRecentPages); page < full; ++page) {
-      blocks.insert(table.blocks[page]);
-    }
-  }
-  return blocks;
-}
 
 std::vector<base::BlockId> in_order(std::vector<VictimRank>& ranks) {
   std::ranges::sort(ranks, [](const auto& a, const auto& b) { return a < b; });
@@ -47,11 +33,11 @@ std::vector<base::BlockId> in_order(std::vector<VictimRank>& ranks) {
 class Search final {
  public:
   Search(const ControllerState& state, const ReferenceCount& references)
-      : state_(state), references_(references), protected_(protected_blocks(state)) {}
+      : state_(state), references_(references), costs_(state) {}
 
   void resident(Reclaimable& found) const {
     const SlotPool& pool = state_.pool(Tier::kResident);
-    std::vector<VictimRank> clean, dirty;
+    std::vector<VictimRank> clean, dirty, exchangeable;
     for (std::int32_t slot = 0; slot < pool.capacity(); ++slot) {
       if (pool.state(base::SlotId(slot)) != CopyState::kReady) continue;
       const base::BlockId id = pool.owner(base::SlotId(slot));
@@ -59,10 +45,15 @@ class Search final {
       if (block.moving.valid()) continue;
       const std::int32_t references = references_(id);
       if (references == 0 && !block.indexed) continue;  // goes with its sequence
-      (block.clean() ? clean : dirty).push_back(rank(id, references));
+      const VictimRank ranked = rank(id, references);
+      (block.clean() ? clean : dirty).push_back(ranked);
+      if (!state_.heat.on() || ranked.cost == Cost::kProtected) continue;
+      exchangeable.push_back(ranked);
+      if (ranked.cost == Cost::kUnused) ++found.unused;
     }
     found.clean = in_order(clean);
     found.dirty = in_order(dirty);
+    found.exchangeable = in_order(exchangeable);
   }
 
   void doubled(Reclaimable& found) const {
@@ -103,10 +94,10 @@ class Search final {
  private:
   VictimRank rank(base::BlockId id, std::int32_t references) const {
     const Block& block = state_.block(id);
-    int cost = 0;
-    if (references > 0) cost = references > 1 || protected_.contains(id) ? 2 : 1;
-    return {.cost = cost,
-            .stamp = references > 0 ? 0 : block.stamp,
+    const auto touched = static_cast<std::uint64_t>(state_.heat.touched(id));
+    return {.cost = costs_.of(id, references),
+            .heat_level = state_.heat.level(id),
+            .stamp = references > 0 ? touched : block.stamp,
             .depth = references > 0 ? block.depth : -block.depth,
             .block = id};
   }
@@ -128,10 +119,26 @@ class Search final {
 
   const ControllerState& state_;
   const ReferenceCount& references_;
-  const std::unordered_set<base::BlockId> protected_;
+  const Costs costs_;
 };
 
 }  // namespace
+
+Costs::Costs(const ControllerState& state) {
+  for (const auto& [sequence, table] : state.tables) {
+    if (table.blocks.empty()) continue;
+    protected_.insert(table.blocks.front());
+    const auto full = static_cast<std::size_t>(table.written / state.config.page_tokens);
+    for (std::size_t page = full - std::min(full, kRecentPages); page < full; ++page) {
+      protected_.insert(table.blocks[page]);
+    }
+  }
+}
+
+Cost Costs::of(base::BlockId id, std::int32_t references) const {
+  if (references == 0) return Cost::kUnused;
+  return references > 1 || protected_.contains(id) ? Cost::kProtected : Cost::kInUse;
+}
 
 Reclaimable find_reclaimable(const ControllerState& state, const ReferenceCount& references,
                              const std::vector<base::BlockId>& added) {

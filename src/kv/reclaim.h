@@ -10,6 +10,20 @@
 
 namespace hisparse::kv {
 
+// What it costs when a page goes: kProtected are, of the pages in use, the first one (attention
+// sinks), the most recent full ones, and what several requests share.
+enum class Cost : std::uint8_t { kUnused, kInUse, kProtected };
+
+// The cost classes of a state that stays as it is meanwhile.
+class Costs final {
+ public:
+  explicit Costs(const ControllerState& state);
+  Cost of(base::BlockId id, std::int32_t references) const;
+
+ private:
+  std::unordered_set<base::BlockId> protected_;
+};
+
 // References of a block as they will be: the plan under construction may have taken or added some.
 using ReferenceCount = std::function<std::int32_t(base::BlockId)>;
 
@@ -29,6 +43,10 @@ struct Reclaimable {
   // Cached blocks that are only in closed tiers, children before parents: they give no room and
   // keep their parents, so every plan gives them up.
   std::vector<base::BlockId> worthless;
+  // With heat: of `clean` and `dirty` together those that are not protected; nobody uses the first
+  // so many.
+  std::vector<base::BlockId> exchangeable;
+  std::size_t unused = 0;
   std::int64_t lower_free = 0;  // slots below the resident tier
 
   // Pages that could be copied down.

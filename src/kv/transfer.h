@@ -41,9 +41,9 @@ struct Location {
 };
 
 // kMirror: copied down early, while there is room. kSpill: copied down because a slot is wanted.
-// kRestore: copied up.
-enum class MoveReason : std::uint8_t { kMirror, kSpill, kRestore };
-inline constexpr std::size_t kMoveReasons = 3;
+// kRestore: copied up. kExchange: up since it is hot, or down since its slot is wanted for that.
+enum class MoveReason : std::uint8_t { kMirror, kSpill, kRestore, kExchange };
+inline constexpr std::size_t kMoveReasons = 4;
 
 constexpr std::string_view name_of(MoveReason reason) {
   switch (reason) {
@@ -53,6 +53,8 @@ constexpr std::string_view name_of(MoveReason reason) {
       return "spill";
     case MoveReason::kRestore:
       return "restore";
+    case MoveReason::kExchange:
+      return "exchange";
   }
   return "unknown";
 }

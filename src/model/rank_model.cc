@@ -170,7 +170,25 @@ void RankModel::attention(std::int32_t index, const ForwardInputs& inputs, devic
           .window = {},
           .wait_ticket = 0},
          stream);
+  answer_probes(index, inputs, pages, stream);
   add_to_hidden(*layer.output, {.in = attended_.as<const float>(), .rows = rows}, stream);
+}
+
+void RankModel::answer_probes(std::int32_t layer, const ForwardInputs& inputs,
+                              const device::KvPages& pages, device::Stream& stream) {
+  for (const PageProbe& probe : inputs.probes) {
+    if (probe.layer != layer) continue;
+    device_.page_mass({.q = q_.as<const float>() + probe.row * shard_.heads * spec_.head_dim,
+                       .page_indices = probe.pages,
+                       .masses = probe.masses,
+                       .count = probe.count,
+                       .position = probe.position,
+                       .sequence_slot = probe.sequence_slot,
+                       .heads = shard_.heads,
+                       .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
+                       .pages = pages},
+                      stream);
+  }
 }
 
 void RankModel::mlp(const LayerWeights& layer, std::int64_t rows, device::Stream& stream) {

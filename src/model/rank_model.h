@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -53,6 +54,17 @@ class PageWindows {
   virtual void leave(device::Stream& stream) = 0;
 };
 
+// "Spread the attention of row `row` in layer `layer` over these pages" (device::PageMassParams).
+struct PageProbe {
+  std::int32_t layer = 0;
+  std::int64_t row = 0;  // of the step
+  std::int32_t sequence_slot = 0;
+  std::int64_t position = 0;
+  device::DevicePtr<const std::int32_t> pages;  // [count], read in place
+  device::DevicePtr<float> masses;              // [count], written
+  std::int64_t count = 0;
+};
+
 // One step's rows, in device memory that stays as it is until the step has run.
 struct ForwardInputs {
   device::DevicePtr<const base::TokenId> tokens;     // [rows]
@@ -62,6 +74,7 @@ struct ForwardInputs {
   device::DevicePtr<const std::uint64_t> page_addresses;  // [sequence slots, pages_per_sequence]
   std::int64_t pages_per_sequence = 0;
   PageWindows* windows = nullptr;  // none: all pages are read in place
+  std::span<const PageProbe> probes = {};
 };
 
 // Owns this rank's weights and activations. Its worker thread only. The device and the communicator
@@ -95,6 +108,8 @@ class RankModel {
                  device::Stream& stream);
   void attend(std::int32_t layer, const ForwardInputs& inputs, device::PagedAttentionParams params,
               device::Stream& stream);
+  void answer_probes(std::int32_t layer, const ForwardInputs& inputs, const device::KvPages& pages,
+                     device::Stream& stream);
   void mlp(const LayerWeights& layer, std::int64_t rows, device::Stream& stream);
   void output(const ForwardInputs& inputs, device::Stream& stream);
   // hidden += input(in) * weight^T over all ranks: a row-parallel product onto the residual stream.

@@ -126,9 +126,9 @@ void add_tiers(Families& families, const EngineStats& stats) {
   for (const kv::Tier tier : kv::kAllTiers) {
     closed.push_back({{{"tier", label(tier)}}, kv.tier(tier).closed ? 1.0 : 0.0});
   }
-  families.push_back(counter("hisparse_kv_moves_total",
-                             "Pages copied between tiers, by reason (mirror, spill, restore).",
-                             reasons));
+  families.push_back(counter(
+      "hisparse_kv_moves_total",
+      "Pages copied between tiers, by reason (mirror, spill, restore, exchange).", reasons));
   families.push_back(gauge("hisparse_kv_tier_closed",
                            "1: the tier failed too often and takes no further pages.", closed));
   families.push_back(gauge("hisparse_kv_transfers_in_flight", "Pages that are being copied.",
@@ -165,6 +165,21 @@ void add_tiers(Families& families, const EngineStats& stats) {
                              "Pages found in the prefix index, by where they lay.", hits));
 }
 
+void add_heat(Families& families, const kv::KvStats& kv) {
+  families.push_back(counter("hisparse_kv_heat_observations_total",
+                             "Pages that were asked how much attention they got.",
+                             one(kv.heat_observations)));
+  families.push_back(counter("hisparse_kv_heat_observations_lost_total",
+                             "Of these, those that --kv-cache-profiling-window had no room for.",
+                             one(kv.heat_observations_lost)));
+  families.push_back(counter("hisparse_kv_replans_total",
+                             "Times that the heat of pages was brought up to date.",
+                             one(kv.heat_replans)));
+  families.push_back(counter("hisparse_kv_exchanged_pages_total",
+                             "Hot pages brought up in the place of colder ones.",
+                             one(kv.exchanged_pages)));
+}
+
 void add_kv(Families& families, const EngineStats& stats) {
   const kv::KvStats& kv = stats.kv;
   families.push_back(gauge("hisparse_kv_slots", "Page slots by tier and state.", slots(kv)));
@@ -191,6 +206,7 @@ void add_kv(Families& families, const EngineStats& stats) {
                              "Completions of transfers that were not in flight.",
                              one(kv.stray_completions)));
   add_tiers(families, stats);
+  add_heat(families, kv);
 }
 
 void add_memory(Families& families, const EngineStats& stats) {
@@ -204,7 +220,7 @@ void add_memory(Families& families, const EngineStats& stats) {
         {{{"owner", name}, {"source", "allocated"}}, static_cast<double>(stats.allocated[owner])});
   }
   families.push_back(gauge("hisparse_memory_bytes",
-                           "Device memory over all ranks: announced at start, and counted by the "
+                           "Memory over all ranks: announced at start, and counted by the "
                            "allocators.",
                            std::move(series)));
 }

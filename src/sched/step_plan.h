@@ -37,6 +37,14 @@ struct StepSample {
   std::uint64_t counter = 0;
 };
 
+// What the last row of rows[row] looks at in one layer is wanted, page by page, for the heat of the
+// pages. `turn`, modulo the layers, is the layer.
+struct StepObservation {
+  std::int32_t row = 0;
+  std::int64_t turn = 0;
+};
+inline constexpr std::int32_t kMaxObservations = 4;  // in a step
+
 struct StepPlan {
   base::StepId id;
   std::vector<base::SlotId>
@@ -45,6 +53,7 @@ struct StepPlan {
   std::vector<StepRows> rows;
   std::vector<base::TokenId> tokens;  // of all rows, in order
   std::vector<StepSample> samples;
+  std::vector<StepObservation> observations;
 };
 
 }  // namespace hisparse::sched

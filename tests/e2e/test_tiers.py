@@ -41,6 +41,8 @@ def test_answers_do_not_depend_on_where_pages_lie(resident, tier, tmp_path):
     if tier == "disk":
         assert running.metric("hisparse_kv_streamed_bytes_total", step="decode") > 0
         assert running.metric("hisparse_kv_restore_wait_seconds_total", step="decode") > 0
+    assert running.metric("hisparse_kv_replans_total") > 10
+    assert running.metric("hisparse_kv_heat_observations_total") > 0
     assert running.metric("hisparse_kv_lost_pages_total") == 0
     assert running.metric("hisparse_preemptions_total") == 0
     assert running.metric("hisparse_requests_finished_total", reason="length", exactness="exact") == 3

@@ -22,3 +22,11 @@ hisparse_test(tier_contract_test
   SRCS tier_contract_test.cc
   DEPS hisparse_test_support hisparse_engine
   LABELS asan tsan)
+hisparse_test(tier_scenarios_test
+  SRCS tier_scenarios_test.cc
+  DEPS hisparse_test_support hisparse_engine
+  LABELS asan tsan)
+hisparse_test(smollm2_tiers_test
+  SRCS smollm2_tiers_test.cc
+  DEPS hisparse_test_support hisparse_engine
+  LABELS model)

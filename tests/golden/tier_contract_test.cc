@@ -8,6 +8,7 @@
 
 #include "tests/support/disk_pool_file.h"
 #include "tests/support/test_engine.h"
+#include "tests/support/tiers.h"
 
 namespace hisparse::test {
 namespace {
@@ -26,39 +27,11 @@ struct Tiers {
 
 void PrintTo(const Tiers& tiers, std::ostream* out) { *out << tiers.name; }
 
-// Bytes of a page over all ranks, and of one in the files.
-struct PageSizes {
-  std::int64_t memory = 0;
-  std::int64_t file = 0;
-};
-
-PageSizes page_sizes(std::int32_t ranks) {
-  config::EngineSettings roomy = settings();
-  roomy.tensor_parallel_size = ranks;
-  roomy.kv_tiering = config::KvTiering::kHybrid;
-  const engine::LaunchPlan plan = TestEngine(roomy).plan();
-  return {.memory = plan.page_bytes, .file = plan.disk_page_bytes};
-}
-
 config::EngineSettings tiered(const Tiers& tiers, std::int32_t ranks = 1) {
-  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
-  const PageSizes page = page_sizes(ranks);
   config::EngineSettings tight = settings();
   tight.tensor_parallel_size = ranks;
-  tight.kv_tiering = config::KvTiering::kHybrid;
-  tight.kv_cache_memory_bytes = tiers.resident * page.memory;
-  // Half a page more, since it is given in GiB.
-  tight.swap_space = tiers.host == 0 ? 0.0
-                                     : (static_cast<double>(tiers.host) + 0.5) *
-                                           static_cast<double>(page.memory) / kGibibyte;
-  tight.kv_disk_space = tiers.disk * page.file;
-  if (tiers.disk > 0) tight.kv_disk_path = testing::TempDir();
   tight.kv_eager_mirror = tiers.eager_mirror;
-  return tight;
-}
-
-std::int64_t moved(const engine::EngineStats& stats, kv::Tier from, kv::Tier to) {
-  return stats.kv.moved[index_of(from)][index_of(to)];
+  return with_tiers(tight, {tiers.resident, tiers.host, tiers.disk});
 }
 
 // The forced tiers were used.
@@ -176,7 +149,18 @@ TEST(TierLedger, IsWhatTheAllocatorsHold) {
     const auto stats = engine.engine().stats();
     EXPECT_EQ(stats->planned, stats->allocated);
     EXPECT_GT(stats->planned[base::MemoryOwner::kKvHost], 0);
+    EXPECT_GT(stats->planned[base::MemoryOwner::kMetadata], 0);
   }
+}
+
+TEST(TierLedger, ASmallerWindowTakesLess) {
+  config::EngineSettings small = tiered({"window", 4, 5, 6});
+  small.kv_cache_profiling_window = 100;
+  config::EngineSettings large = small;
+  large.kv_cache_profiling_window = 1100;
+  constexpr std::int64_t kObservationBytes = 8;
+  EXPECT_EQ(plan_of(large).ledger[base::MemoryOwner::kMetadata],
+            plan_of(small).ledger[base::MemoryOwner::kMetadata] + 1000 * kObservationBytes);
 }
 
 }  // namespace

@@ -346,4 +346,16 @@ std::vector<kv::Location> LifecycleModel::read_locations() const {
   return locations;
 }
 
+bool LifecycleModel::is_protected(const kv::Location& location) const {
+  int readers = 0;
+  for (const auto& [id, live] : sequences_) {
+    const auto found = std::ranges::find(live.table, location);
+    if (found == live.table.end()) continue;
+    ++readers;
+    const auto page = static_cast<std::int64_t>(found - live.table.begin());
+    if (page == 0 || page + 2 >= written(id) / config_.page_tokens) return true;
+  }
+  return readers > 1;
+}
+
 }  // namespace hisparse::tests

@@ -73,6 +73,8 @@ class LifecycleModel final {
   std::int64_t room(Sequence sequence) const;  // tokens that fit behind what is written
   std::vector<kv::TransferOp> transfers() const;
   std::vector<kv::Location> read_locations() const;
+  // The first page of a sequence, one of its two most recent full ones, or read by several.
+  bool is_protected(const kv::Location& location) const;
 
  private:
   // A page's tokens, and all that stands before them: equal tokens behind other ones have other

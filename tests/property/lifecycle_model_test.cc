@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <optional>
 #include <random>
 #include <set>
@@ -26,6 +27,7 @@ constexpr int kRoots = 2;
 constexpr std::array kPoolSizes = {0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 48, 64};
 constexpr std::array kLowerSizes = {0, 0, 1, 2, 5, 13, 40};
 constexpr std::array kPageTokens = {1, 2, 4, 16};
+constexpr std::array kHeatWindows = {0, 1, 7, 64, 1000};
 
 // A failed HS_CHECK aborts before GoogleTest can print its trace, so the seed is told here.
 std::uint64_t running_seed = 0;
@@ -48,6 +50,9 @@ struct Coverage {
   std::int64_t failed = 0;
   std::int64_t lost = 0;
   std::int64_t adopted = 0;
+  std::int64_t replans = 0;
+  std::int64_t unobserved = 0;
+  std::int64_t exchanged = 0;
 };
 
 class Walk final {
@@ -92,6 +97,9 @@ class Walk final {
     if (below(3) == 0) config.mirroring = kv::Mirroring::kEager;
     if (below(2) == 0) config.host_reads = kv::HostReads::kCopied;
     if (below(3) == 0) config.persistence = kv::Persistence::kOn;
+    config.heat_window = one_of(kHeatWindows);
+    config.replan_tokens = 1 + below(40);
+    config.exchange_pages = below(5);
     return config;
   }
 
@@ -125,7 +133,7 @@ class Walk final {
 
   std::string step() {
     if (below(200) == 0) return restart();
-    switch (below(14)) {
+    switch (below(16)) {
       case 0:
         return look_up();
       case 1:
@@ -142,9 +150,41 @@ class Walk final {
       case 8:
       case 9:
         return write();
+      case 10:
+      case 11:
+        return observe();
       default:
         return plan();
     }
+  }
+
+  // A query that looked at some pages of a sequence; a few masses are nonsense.
+  std::string observe() {
+    const auto sequence = any_sequence();
+    if (!sequence) return "nothing";
+    const std::int64_t pages = model_.pages_held(*sequence, {});
+    std::vector<kv::PageMass> masses;
+    for (std::int32_t page = 0; page < pages; ++page) {
+      if (below(4) == 0) continue;
+      const float mass = below(20) == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                        : static_cast<float>(below(1000)) / 999.0f;
+      masses.push_back({.page = page, .mass = below(2) == 0 ? 0.0f : mass});
+    }
+    controller_->observe(base::SequenceId(*sequence), masses);
+    return "observation";
+  }
+
+  // One re-plan moves so many pages at the most, and none that is protected goes for another.
+  void note_exchanges(const kv::KvCommit& commit) {
+    for (const auto* ops : {&commit.transfers.restores, &commit.transfers.demotions}) {
+      for (const kv::TransferOp& op : *ops) {
+        if (op.reason != kv::MoveReason::kExchange) continue;
+        ++exchanged_since_replan_;
+        expect(op.to.tier < op.from.tier || !model_.is_protected(op.from),
+               "a protected page goes for another");
+      }
+    }
+    expect(exchanged_since_replan_ <= config_.exchange_pages, "too many pages were exchanged");
   }
 
   kv::PrefixMatch checked_match(int root, const Tokens& tokens) {
@@ -183,7 +223,9 @@ class Walk final {
     const std::int64_t room = model_.room(*sequence);
     const std::int64_t count = below(3) == 0 ? room : below(static_cast<int>(room) + 1);
     const Tokens made = tokens(model_.written(*sequence), count);
-    keep(model_.wrote(*sequence, made, controller_->written(base::SequenceId(*sequence), made)));
+    const kv::KvCommit commit = controller_->written(base::SequenceId(*sequence), made);
+    if (commit.replan) exchanged_since_replan_ = 0;
+    keep(model_.wrote(*sequence, made, commit));
     return "written";
   }
 
@@ -273,7 +315,9 @@ class Walk final {
     }
     const kv::KvPlan plan = std::move(builder).finish();
     if (below(5) == 0) return "dropped plan";
-    keep(model_.committed(wanted, controller_->commit(plan)));
+    const kv::KvCommit commit = controller_->commit(plan);
+    keep(model_.committed(wanted, commit));
+    note_exchanges(commit);
     coverage_.preempted += static_cast<std::int64_t>(wanted.releases.size());
     return "commit";
   }
@@ -407,6 +451,9 @@ class Walk final {
     coverage_.hits += stats.hit_tokens;
     coverage_.dropped += stats.dropped_blocks;
     coverage_.deduplicated += stats.deduplicated_blocks;
+    coverage_.replans += stats.heat_replans;
+    coverage_.unobserved += stats.heat_observations_lost;
+    coverage_.exchanged += stats.exchanged_pages;
   }
 
   std::mt19937_64 random_;
@@ -416,6 +463,7 @@ class Walk final {
   LifecycleModel model_;
   std::vector<kv::BlockKey> roots_;
   Sequence next_sequence_ = 0;
+  std::int64_t exchanged_since_replan_ = 0;
   base::TokenId kind_ = 0;
   Disagreement wrong_;
 };
@@ -442,7 +490,10 @@ TEST(LifecycleModel, RandomOperationsAgreeWithTheModelAndKeepEveryInvariant) {
                                                       {"moved up", coverage.up},
                                                       {"transfers failed", coverage.failed},
                                                       {"pages lost", coverage.lost},
-                                                      {"adopted", coverage.adopted}};
+                                                      {"adopted", coverage.adopted},
+                                                      {"re-plans", coverage.replans},
+                                                      {"observations lost", coverage.unobserved},
+                                                      {"pages exchanged", coverage.exchanged}};
   for (const auto& [what, count] : met) {
     std::printf("%s %lld  ", what, static_cast<long long>(count));
     if (!replayed) {

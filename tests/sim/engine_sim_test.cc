@@ -39,8 +39,13 @@ class Simulation {
         config_(make_config()),
         device_(config_.kv, config_.scheduler.max_sequences,
                 static_cast<std::int32_t>(kMaxModelLen)),
-        mover_(device_, random_),
-        core_(config_, clock_, mover_) {}
+        mover_(device_, random_) {
+    core_.emplace(config_, clock_, mover_);
+    if (config_.kv.disk_slots > 0 && pick(0, 3) == 0) {
+      device_.break_slot(
+          base::SlotId(static_cast<std::int32_t>(pick(0, config_.kv.disk_slots - 1))));
+    }
+  }
 
   void run() {
     for (int i = 0; i < kOperations && !testing::Test::HasFatalFailure(); ++i) {
@@ -50,14 +55,19 @@ class Simulation {
     drain();
   }
 
-  std::int64_t preemptions() const { return core_.stats().preemptions; }
-  std::int64_t hit_tokens() const { return core_.stats().cached_prompt_tokens; }
+  std::int64_t preemptions() const { return preemptions_ + core_->stats().preemptions; }
+  std::int64_t hit_tokens() const { return hits_ + core_->stats().cached_prompt_tokens; }
+  std::int64_t deaths() const { return deaths_; }
+  std::int64_t adopted() const { return adopted_; }
   std::int64_t cancelled_in_flight() const { return cancelled_in_flight_; }
   std::int64_t copies() const { return mover_.copies(); }
   std::int64_t failures() const { return mover_.failures(); }
-  std::int64_t lost_pages() const { return core_.controller().stats().lost_pages; }
+  std::int64_t lost_pages() const { return core_->controller().stats().lost_pages; }
+  std::int64_t replans() const { return core_->controller().stats().heat_replans; }
+  std::int64_t observations() const { return core_->controller().stats().heat_observations; }
+  std::int64_t exchanged() const { return core_->controller().stats().exchanged_pages; }
   std::int64_t restores() const {
-    const kv::MoveCounts moved = core_.controller().stats().moved;
+    const kv::MoveCounts moved = core_->controller().stats().moved;
     return moved[1][0] + moved[2][0] + moved[2][1];
   }
 
@@ -79,6 +89,10 @@ class Simulation {
       config.kv.max_transfers = static_cast<std::int32_t>(pick(1, 8));
       if (pick(0, 2) == 0) config.kv.mirroring = kv::Mirroring::kEager;
       if (pick(0, 1) == 0) config.kv.host_reads = kv::HostReads::kCopied;
+      if (pick(0, 2) == 0) config.kv.persistence = kv::Persistence::kOn;
+      if (pick(0, 3) != 0) config.kv.heat_window = std::int64_t{1} << pick(0, 8);
+      config.kv.replan_tokens = pick(1, 60);
+      config.kv.exchange_pages = pick(0, 6);
     }
     config.kv.prefix_caching = pick(0, 4) == 0 ? kv::PrefixCaching::kOff : kv::PrefixCaching::kOn;
     config.end_tokens = {kEndToken};
@@ -119,7 +133,8 @@ class Simulation {
         if (pick(0, 3) == 0) end_somebody(&engine::EngineCore::stop);
         break;
       case 4:
-        if (core_.step_in_flight() && pick(0, 60) == 0) fail_step();
+        if (core_->step_in_flight() && pick(0, 60) == 0) fail_step();
+        if (config_.kv.persistence == kv::Persistence::kOn && pick(0, 15) == 0) die();
         if (pick(0, 40) == 0) mover_.fail_disk(pick(0, 2) == 0);
         if (config_.kv.disk_slots > 0 && pick(0, 30) == 0) {
           device_.spoil(
@@ -145,40 +160,56 @@ class Simulation {
     const base::SequenceId id(next_id_++);
     clients_[id] = {
         .request = request, .tokens = request.prompt, .told_to_end = false, .finished = false};
-    core_.submit(id, std::move(request));
+    core_->submit(id, std::move(request));
   }
 
   // Now and then somebody who is unknown or has finished: that must have no effect.
   void end_somebody(void (engine::EngineCore::*how)(base::SequenceId)) {
     if (next_id_ == 0) return;
     const base::SequenceId id(pick(std::max<std::int64_t>(0, next_id_ - 30), next_id_));
-    if (core_.step_in_flight() && clients_.contains(id)) ++cancelled_in_flight_;
-    (core_.*how)(id);
+    if (core_->step_in_flight() && clients_.contains(id)) ++cancelled_in_flight_;
+    ((*core_).*how)(id);
     if (clients_.contains(id)) clients_[id].told_to_end = true;
   }
 
   // One turn of the engine thread: plan a step, or take the result of the one in flight.
   void turn() {
-    if (core_.step_in_flight()) {
-      core_.complete(result_);
+    if (core_->step_in_flight()) {
+      core_->complete(result_);
       return;
     }
-    if (std::optional<sched::StepPlan> plan = core_.next_step()) {
+    if (std::optional<sched::StepPlan> plan = core_->next_step()) {
       check_plan(*plan);
       result_ = device_.run(*plan);
       ASSERT_EQ(device_.contradiction(), std::nullopt);
     } else {
       collect_events();
-      if (core_.controller().transfers_in_flight()) return;
+      if (core_->controller().transfers_in_flight()) return;
       ASSERT_EQ(live(), 0u) << "requests wait, no step is planned and nothing moves";
     }
+  }
+
+  // The process dies at any moment. The next one knows what is on disk, and nobody's request.
+  void die() {
+    ++deaths_;
+    preemptions_ += core_->stats().preemptions;
+    hits_ += core_->stats().cached_prompt_tokens;
+    clients_.clear();
+    next_step_ = 0;
+    recomputed_ = 0;
+    a_tier_was_closed_ = false;
+    const std::vector<kv::PersistedPage> pages = mover_.die();
+    config_.kv.first_transfer += 1'000'000;
+    core_.emplace(config_, clock_, mover_);
+    core_->adopt(pages);
+    adopted_ += core_->stats().kv.adopted_pages;
   }
 
   void fail_step() {
     engine::StepResult failed;
     failed.id = result_.id;
     failed.status = absl::InternalError("the device is gone");
-    core_.complete(failed);
+    core_->complete(failed);
     for (auto& [id, client] : clients_) client.told_to_end = true;
   }
 
@@ -187,13 +218,15 @@ class Simulation {
     ASSERT_LE(static_cast<std::int64_t>(plan.tokens.size()), config_.scheduler.max_batched_tokens);
     ASSERT_LE(static_cast<std::int32_t>(plan.rows.size()), config_.scheduler.max_sequences);
     ASSERT_FALSE(plan.rows.empty());
+    ASSERT_LE(static_cast<std::int32_t>(plan.observations.size()), sched::kMaxObservations);
+    if (config_.kv.heat_window == 0) ASSERT_TRUE(plan.observations.empty());
   }
 
   void collect_events() {
-    for (const kv::TierStats& tier : core_.stats().kv.tiers) {
+    for (const kv::TierStats& tier : core_->stats().kv.tiers) {
       a_tier_was_closed_ = a_tier_was_closed_ || tier.closed;
     }
-    for (const engine::TokenEvent& event : core_.take_events()) {
+    for (const engine::TokenEvent& event : core_->take_events()) {
       ASSERT_TRUE(clients_.contains(event.sequence));
       Client& client = clients_[event.sequence];
       ASSERT_FALSE(client.finished) << "an event after the finish";
@@ -248,12 +281,12 @@ class Simulation {
   std::size_t live() const { return clients_.size(); }
 
   void check() {
-    const std::optional<std::string> violation = core_.controller().check_invariants();
+    const std::optional<std::string> violation = core_->controller().check_invariants();
     ASSERT_EQ(violation, std::nullopt);
     // Whoever was told to end has a finish at once, whatever is in flight.
     for (const auto& [id, client] : clients_)
       ASSERT_FALSE(client.told_to_end) << "lost: " << id.value();
-    const engine::EngineStats stats = core_.stats();
+    const engine::EngineStats stats = core_->stats();
     ASSERT_LE(stats.running, config_.scheduler.max_sequences);
     ASSERT_LE(stats.preemptions, config_.scheduler.max_preemptions * next_id_)
         << "the cap on preemptions";
@@ -278,10 +311,14 @@ class Simulation {
       if (testing::Test::HasFatalFailure()) return;
     }
     ASSERT_EQ(live(), 0u) << "not everything ended";
-    for (int i = 0; i < kOperations && (core_.step_in_flight() || !mover_.idle()); ++i) turn();
+    // An idle engine may still have pages to copy to disk.
+    for (int i = 0; i < kOperations; ++i) {
+      turn();
+      if (!core_->step_in_flight() && mover_.idle()) break;
+    }
     turn();
-    ASSERT_TRUE(core_.idle());
-    const kv::KvStats stats = core_.controller().stats();
+    ASSERT_TRUE(core_->idle());
+    const kv::KvStats stats = core_->controller().stats();
     ASSERT_EQ(stats.referenced, 0);
     ASSERT_EQ(stats.in_flight, 0);
     std::int32_t ready = 0;
@@ -293,11 +330,11 @@ class Simulation {
   }
 
   std::mt19937_64 random_;
-  const engine::CoreConfig config_;
+  engine::CoreConfig config_;
   base::VirtualClock clock_;
   PagedOracle device_;
   SimMover mover_;
-  engine::EngineCore core_;
+  std::optional<engine::EngineCore> core_;
   engine::StepResult result_;
   std::map<base::SequenceId, Client> clients_;
   std::int64_t next_id_ = 0;
@@ -305,6 +342,10 @@ class Simulation {
   std::int64_t cancelled_in_flight_ = 0;
   std::int64_t recomputed_ = 0;
   bool a_tier_was_closed_ = false;
+  std::int64_t preemptions_ = 0;  // of the processes that died
+  std::int64_t hits_ = 0;
+  std::int64_t deaths_ = 0;
+  std::int64_t adopted_ = 0;
 };
 
 TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
@@ -318,6 +359,11 @@ TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
   std::int64_t restores = 0;
   std::int64_t failures = 0;
   std::int64_t lost_pages = 0;
+  std::int64_t deaths = 0;
+  std::int64_t adopted = 0;
+  std::int64_t replans = 0;
+  std::int64_t observations = 0;
+  std::int64_t exchanged = 0;
   for (std::uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("HISPARSE_SEED=" + std::to_string(seed));
     Simulation simulation(seed);
@@ -330,15 +376,23 @@ TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
     restores += simulation.restores();
     failures += simulation.failures();
     lost_pages += simulation.lost_pages();
+    deaths += simulation.deaths();
+    adopted += simulation.adopted();
+    replans += simulation.replans();
+    observations += simulation.observations();
+    exchanged += simulation.exchanged();
   }
   std::printf(
       "seeds %llu to %llu: %lld preemptions, %lld cached prompt tokens, %lld ends asked for in "
-      "flight, %lld pages copied, %lld of them back, %lld failures, %lld pages lost\n",
+      "flight, %lld pages copied, %lld of them back, %lld failures, %lld pages lost, "
+      "%lld pages observed, %lld re-plans, %lld exchanges, %lld deaths, %lld pages adopted\n",
       static_cast<unsigned long long>(first), static_cast<unsigned long long>(last),
       static_cast<long long>(preemptions), static_cast<long long>(hits),
       static_cast<long long>(cancelled_in_flight), static_cast<long long>(copies),
       static_cast<long long>(restores), static_cast<long long>(failures),
-      static_cast<long long>(lost_pages));
+      static_cast<long long>(lost_pages), static_cast<long long>(observations),
+      static_cast<long long>(replans), static_cast<long long>(exchanged),
+      static_cast<long long>(deaths), static_cast<long long>(adopted));
   if (replay != nullptr) return;
   // The interesting paths were really taken.
   EXPECT_GT(preemptions, 1000);
@@ -348,6 +402,11 @@ TEST(EngineSimulation, ServesEveryRequestAsIfAloneAndLeavesNothingBehind) {
   EXPECT_GT(restores, 100);
   EXPECT_GT(failures, 100);
   EXPECT_GT(lost_pages, 100);
+  EXPECT_GT(observations, 1000);
+  EXPECT_GT(replans, 1000);
+  EXPECT_GT(exchanged, 100);
+  EXPECT_GT(deaths, 100);
+  EXPECT_GT(adopted, 1000);
 }
 
 }  // namespace

@@ -30,7 +30,13 @@ void PagedOracle::poison(const kv::Location& page) {
 bool PagedOracle::copy(const kv::Location& from, const kv::Location& to) {
   if (from.tier == kv::Tier::kDisk && spoiled_.contains(from.slot)) return false;
   for (std::int64_t token = 0; token < page_tokens_; ++token) at(to, token) = at(from, token);
-  if (to.tier == kv::Tier::kDisk) spoiled_.erase(to.slot);
+  if (to.tier == kv::Tier::kDisk) {
+    if (broken_.contains(to.slot)) {
+      ++broken_writes_;
+    } else {
+      spoiled_.erase(to.slot);
+    }
+  }
   return true;
 }
 
@@ -90,6 +96,20 @@ void PagedOracle::find_spoiled(const sched::StepRows& rows, std::vector<kv::Loca
   }
 }
 
+// Any number, as long as they are shares: placement must not change what is computed.
+std::vector<kv::PageMass> PagedOracle::masses(const sched::StepRows& rows,
+                                              std::int64_t turn) const {
+  std::vector<kv::PageMass> masses;
+  for (std::int32_t page = 0; page * page_tokens_ < rows.first + rows.count; ++page) {
+    const kv::Location& location =
+        table_[static_cast<std::size_t>(rows.sequence_slot * pages_per_sequence_ + page)];
+    if (location.tier == kv::Tier::kDisk) continue;
+    const std::int64_t mixed = (page * 7919 + turn * 104729 + rows.sequence_slot) % 101;
+    masses.push_back({.page = page, .mass = static_cast<float>(mixed * mixed) / 10000.0f});
+  }
+  return masses;
+}
+
 engine::StepResult PagedOracle::run(const sched::StepPlan& plan) {
   for (base::SlotId slot : plan.freed) {
     for (std::int32_t i = 0; i < page_tokens_; ++i) at({kv::Tier::kResident, slot}, i) = {};
@@ -104,6 +124,9 @@ engine::StepResult PagedOracle::run(const sched::StepPlan& plan) {
   engine::StepResult result;
   result.id = plan.id;
   for (const sched::StepRows& rows : plan.rows) find_spoiled(rows, result.bad_pages);
+  for (const sched::StepObservation& wanted : plan.observations) {
+    result.observed.push_back(masses(plan.rows[static_cast<std::size_t>(wanted.row)], wanted.turn));
+  }
   for (const sched::StepSample& sample : plan.samples) {
     const sched::StepRows& rows = plan.rows[static_cast<std::size_t>(sample.row)];
     result.tokens.push_back(next_token(read(rows.sequence_slot, rows.first + rows.count)));

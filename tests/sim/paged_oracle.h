@@ -40,6 +40,12 @@ class PagedOracle {
   void poison(const kv::Location& page);
   // A page on disk no longer holds what was written there.
   void spoil(base::SlotId slot) { spoiled_.insert(slot); }
+  // Nothing that is written to this place on disk can be read back.
+  void break_slot(base::SlotId slot) {
+    broken_.insert(slot);
+    spoil(slot);
+  }
+  std::int64_t broken_writes() const { return broken_writes_; }
   const std::optional<std::string>& contradiction() const { return contradiction_; }
 
  private:
@@ -56,6 +62,7 @@ class PagedOracle {
   void find_spoiled(const sched::StepRows& rows, std::vector<kv::Location>& bad) const;
   void write(const sched::StepPlan& plan, const sched::StepRows& rows);
   std::vector<base::TokenId> read(std::int32_t sequence_slot, std::int64_t count);
+  std::vector<kv::PageMass> masses(const sched::StepRows& rows, std::int64_t turn) const;
   void contradict(const std::string& what);
 
   std::int32_t page_tokens_;
@@ -63,6 +70,8 @@ class PagedOracle {
   std::array<std::vector<Cell>, kv::kTiers> cells_;  // [tier][slot, token]
   std::vector<kv::Location> table_;                  // [sequence slot, page]
   std::set<base::SlotId> spoiled_;                   // on disk
+  std::set<base::SlotId> broken_;                    // of them, those that stay so
+  std::int64_t broken_writes_ = 0;
   std::optional<std::string> contradiction_;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <random>
 #include <utility>
 #include <vector>
@@ -19,9 +20,13 @@ class SimMover final : public transfer::Mover {
   void set_wake(std::function<void()> /*wake*/) override {}
 
   void submit(kv::TransferPlan plan) override {
+    for (const base::SlotId slot : plan.forgotten) manifest_.erase(slot);
     for (auto* ops : {&plan.restores, &plan.demotions}) {
       // The real one writes there from now on, beside the step.
-      for (const kv::TransferOp& op : *ops) device_.poison(op.to);
+      for (const kv::TransferOp& op : *ops) {
+        device_.poison(op.to);
+        if (op.to.tier == kv::Tier::kDisk) manifest_.erase(op.to.slot);
+      }
       pending_.insert(pending_.end(), ops->begin(), ops->end());
     }
   }
@@ -36,6 +41,14 @@ class SimMover final : public transfer::Mover {
       if (below(10) == 0) done.push_back(done.back());
     }
     return done;
+  }
+
+  // The process dies: what is under way is lost. What the next one is told that the disk holds.
+  std::vector<kv::PersistedPage> die() {
+    pending_.clear();
+    std::vector<kv::PersistedPage> pages;
+    for (const auto& [slot, page] : manifest_) pages.push_back(page);
+    return pages;
   }
 
   // The disk is full or broken: nothing can be written to it.
@@ -56,12 +69,14 @@ class SimMover final : public transfer::Mover {
     }
     if (!device_.copy(op.from, op.to)) return absl::DataLossError("the page is not what it was");
     ++copies_;
+    if (op.persisted) manifest_[op.to.slot] = *op.persisted;
     return absl::OkStatus();
   }
 
   PagedOracle& device_;
   std::mt19937_64& random_;
   std::vector<kv::TransferOp> pending_;
+  std::map<base::SlotId, kv::PersistedPage> manifest_;
   bool disk_fails_ = false;
   std::int64_t copies_ = 0;
   std::int64_t failures_ = 0;

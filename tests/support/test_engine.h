@@ -24,17 +24,35 @@ struct Answer {
   absl::Status status;
 };
 
-// An engine over a fixture that records every sampled row's logits by the request's seed.
+// Of the fixture, unless they name a model.
+inline config::EngineSettings with_model(config::EngineSettings settings) {
+  if (settings.model.empty()) {
+    settings.model = test_data("golden/data/llama3_rope");
+    settings.dtype = config::DTypeChoice::kF32;
+  }
+  settings.threads = 2;
+  return settings;
+}
+
+// What an engine of these settings would be.
+inline engine::LaunchPlan plan_of(const config::EngineSettings& settings) {
+  engine::LaunchOptions options;
+  options.settings = with_model(settings);
+  auto checkpoint = format::Checkpoint::open(options.settings.model);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
+  auto plan = engine::plan_launch(**checkpoint, options);
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  return *plan;
+}
+
+// An engine over a model that records every sampled row's logits by the request's seed.
 // Temperature 1, so that the random streams are part of what must not change.
 class TestEngine {
  public:
   // Staging for pages on disk is as small as can be, so that there are several windows.
   explicit TestEngine(config::EngineSettings settings, device::CpuDeviceOptions device = {}) {
     options_.stream_half_bytes = 0;
-    settings.model = test_data("golden/data/llama3_rope");
-    settings.dtype = config::DTypeChoice::kF32;
-    settings.threads = 2;
-    options_.settings = settings;
+    options_.settings = with_model(std::move(settings));
     options_.device = device;
     options_.freed_pages = engine::FreedPages::kPoison;
     options_.token_bytes = [](base::TokenId token) { return std::to_string(token) + ","; };
@@ -49,7 +67,7 @@ class TestEngine {
         EXPECT_TRUE(fresh || std::equal(row.begin(), row.end(), entry->second.begin()));
       }
     };
-    auto checkpoint = format::Checkpoint::open(settings.model);
+    auto checkpoint = format::Checkpoint::open(options_.settings.model);
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status();
     auto plan = engine::plan_launch(**checkpoint, options_);
     EXPECT_TRUE(plan.ok()) << plan.status();

@@ -28,6 +28,24 @@ TEST(ConfigTiers, TakeTheirSizes) {
   EXPECT_EQ(engine.kv_disk_io, base::DiskIo::kThreads);
 }
 
+TEST(ConfigTiers, HeatHasItsDefaultsAndCanBeSwitchedOff) {
+  const Parsed parsed = serve({});
+  EXPECT_EQ(parsed.engine().kv_replan_tokens, 100);
+  EXPECT_EQ(parsed.engine().kv_cache_profiling_window, 4096);
+  const Parsed set = serve({"--kv-replan-tokens", "1", "--kv-cache-profiling-window", "0"});
+  ASSERT_TRUE(set.ok()) << set.errors;
+  EXPECT_EQ(set.engine().kv_replan_tokens, 1);
+  EXPECT_EQ(set.engine().kv_cache_profiling_window, 0);
+}
+
+TEST(ConfigTiers, HeatOutOfBoundsIsRefused) {
+  expect_usage_error(serve({"--kv-replan-tokens", "0"}), "--kv-replan-tokens");
+  expect_usage_error(serve({"--kv-replan-tokens", "1073741825"}), "--kv-replan-tokens");
+  expect_usage_error(serve({"--kv-cache-profiling-window", "-1"}), "--kv-cache-profiling-window");
+  expect_usage_error(serve({"--kv-cache-profiling-window", "268435457"}),
+                     "--kv-cache-profiling-window");
+}
+
 TEST(ConfigTiers, CombinationsThatCannotWorkAreRefused) {
   expect_usage_error(serve({"--kv-disk-path", "/data", "--kv-disk-space", "1GiB"}),
                      "need --kv-tiering hybrid");

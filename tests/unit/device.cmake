@@ -1,6 +1,6 @@
 hisparse_test(thread_pool_test SRCS ${CMAKE_CURRENT_LIST_DIR}/thread_pool_test.cc DEPS hisparse_base
   LABELS tsan)
-foreach(operators linear rowwise attention sampling stream)
+foreach(operators linear rowwise attention page_mass sampling stream)
   hisparse_test(cpu_${operators}_test SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_${operators}_test.cc
     DEPS hisparse_device LABELS asan)
 endforeach()

@@ -36,6 +36,10 @@ engine::EngineStats filled() {
   stats.kv.cached = 2;
   stats.kv.lookup_tokens = 64;
   stats.kv.hit_tokens = 32;
+  stats.kv.heat_observations = 41;
+  stats.kv.heat_observations_lost = 42;
+  stats.kv.heat_replans = 43;
+  stats.kv.exchanged_pages = 44;
   stats.page_tokens = 16;
   stats.planned[base::MemoryOwner::kWeights] = 1000;
   stats.allocated[base::MemoryOwner::kWeights] = 999;
@@ -54,7 +58,9 @@ TEST(Metrics, ValuesStandUnderTheirNames) {
         "hisparse_kv_slots{tier=\"resident\",state=\"free\"} 6\n",
         "hisparse_kv_slots{tier=\"resident\",state=\"ready\"} 3\n",
         "hisparse_kv_referenced_pages 2\n", "hisparse_prefix_cache_hit_tokens_total 32\n",
-        "hisparse_linear_rows_total 77\n",
+        "hisparse_linear_rows_total 77\n", "hisparse_kv_heat_observations_total 41\n",
+        "hisparse_kv_heat_observations_lost_total 42\n", "hisparse_kv_replans_total 43\n",
+        "hisparse_kv_exchanged_pages_total 44\n",
         "hisparse_memory_bytes{owner=\"weights\",source=\"planned\"} 1000\n",
         "hisparse_memory_bytes{owner=\"weights\",source=\"allocated\"} 999\n",
         "hisparse_http_requests_total{route=\"/v1/chat/completions\",method=\"POST\","

@@ -100,6 +100,9 @@ class CpuDevice final : public Device {
     queue_.wait(stream, Event{.ticket = params.wait_ticket});
     enqueue(cpu::run_paged_attention, params, stream);
   }
+  void page_mass(const PageMassParams& params, Stream& stream) override {
+    enqueue(cpu::run_page_mass, params, stream);
+  }
   void add(const AddParams& params, Stream& stream) override {
     enqueue(cpu::run_add, params, stream);
   }

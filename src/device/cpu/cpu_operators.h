@@ -24,6 +24,7 @@ void run_linear(const OperatorContext& context, const LinearParams& params);
 void run_rope_angles(const OperatorContext& context, const RopeAnglesParams& params);
 void run_rope_and_store(const OperatorContext& context, const RopeAndStoreParams& params);
 void run_paged_attention(const OperatorContext& context, const PagedAttentionParams& params);
+void run_page_mass(const OperatorContext& context, const PageMassParams& params);
 void run_add(const OperatorContext& context, const AddParams& params);
 void run_gather_rows(const OperatorContext& context, const GatherRowsParams& params);
 void run_copy_columns(const OperatorContext& context, const CopyColumnsParams& params);
