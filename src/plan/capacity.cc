@@ -123,32 +123,6 @@ absl::Status plan_device(const GpuRequest& request, GpuPlan& plan) {
                                   "--max-num-batched-tokens"));
 }
 
-// Host memory is filled before the disk.
-KvUse use_of(const GpuPlan& plan, const ContextCapacity& longest) {
-  KvUse use;
-  const RequestShape& shape = plan.shape;
-  const std::int64_t pages = pages_of(longest.context, shape.page_tokens);
-  const std::int64_t tokens = pages * shape.page_tokens;
-  const bool sparse = shape.attention == Attention::kLatentSparse;
-  if (sparse) {
-    use.index_keys = longest.spilled * tokens * shape.rows.stays;
-    use.hot_rows = longest.spilled * shape.hot_bytes;
-    use.resident_pages = (longest.requests - longest.spilled) * tokens * shape.rows.rank();
-  } else {
-    use.resident_pages =
-        std::min(longest.requests * tokens * shape.rows.rank(), plan.budget.device);
-  }
-  const std::int64_t page_tokens = shape.page_tokens;
-  const std::int64_t on_device = sparse ? (longest.requests - longest.spilled) * pages
-                                        : use.resident_pages / (shape.rows.rank() * page_tokens);
-  const std::int64_t lower = longest.requests * pages - on_device;
-  const std::int64_t host_pages =
-      std::min(lower, plan.budget.host / (shape.rows.host * page_tokens));
-  use.host = host_pages * shape.rows.host * page_tokens;
-  use.disk = (lower - host_pages) * shape.disk.bytes;
-  return use;
-}
-
 }  // namespace
 
 std::string_view name_of(Limit limit) {
@@ -186,14 +160,36 @@ ContextCapacity fit(const RequestShape& shape, const KvBudget& budget, std::int6
   result.host_limit = ratio(budget.host, host_bytes);
   result.disk_limit =
       ratio(budget.disk, static_cast<double>(pages) * static_cast<double>(shape.disk.bytes));
-  result.host_needed = static_cast<std::int64_t>(std::floor(result.device_limit) * host_bytes);
   if (sparse) {
+    result.lower_needed = std::floor(result.device_limit) * host_bytes;
     fit_sparse(budget, resident_bytes, spilled_bytes, most, result);
   } else {
     fit_dense(shape, budget, pages, most, result);
   }
   if (result.requests == most) result.limit = Limit::kSequences;
   return result;
+}
+
+KvUse use_of(const RequestShape& shape, const KvBudget& budget, const ContextCapacity& capacity) {
+  KvUse use;
+  const std::int64_t pages = pages_of(capacity.context, shape.page_tokens);
+  const std::int64_t tokens = pages * shape.page_tokens;
+  const bool sparse = shape.attention == Attention::kLatentSparse;
+  if (sparse) {
+    use.index_keys = capacity.spilled * tokens * shape.rows.stays;
+    use.hot_rows = capacity.spilled * shape.hot_bytes;
+    use.resident_pages = (capacity.requests - capacity.spilled) * tokens * shape.rows.rank();
+  } else {
+    use.resident_pages = std::min(capacity.requests * tokens * shape.rows.rank(), budget.device);
+  }
+  const std::int64_t page_tokens = shape.page_tokens;
+  const std::int64_t on_device = sparse ? (capacity.requests - capacity.spilled) * pages
+                                        : use.resident_pages / (shape.rows.rank() * page_tokens);
+  const std::int64_t lower = capacity.requests * pages - on_device;
+  const std::int64_t host_pages = std::min(lower, budget.host / (shape.rows.host * page_tokens));
+  use.host = host_pages * shape.rows.host * page_tokens;
+  use.disk = (lower - host_pages) * shape.disk.bytes;
+  return use;
 }
 
 std::vector<std::int64_t> contexts_up_to(std::int64_t longest) {
@@ -258,7 +254,7 @@ absl::StatusOr<GpuPlan> plan_gpus(const GpuRequest& request) {
   for (const std::int64_t context : contexts_up_to(plan.max_model_len)) {
     plan.contexts.push_back(fit(plan.shape, plan.budget, context, request.max_sequences));
   }
-  plan.use = use_of(plan, plan.contexts.back());
+  plan.use = use_of(plan.shape, plan.budget, plan.contexts.back());
   return plan;
 }
 

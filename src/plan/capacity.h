@@ -38,11 +38,11 @@ std::string_view name_of(Limit limit);
 // Requests of one length, prompt and output together. Fractions tell how near the next one is.
 struct ContextCapacity {
   std::int64_t context = 0;
-  double resident = 0.0;         // with all their pages on the device
-  double device_limit = 0.0;     // spilled, if the lower tiers were endless
-  double host_limit = 0.0;       // spilled, whose pages host memory holds
-  double disk_limit = 0.0;       // the same for the disk
-  std::int64_t host_needed = 0;  // bytes of lower tiers that all of `device_limit` would take
+  double resident = 0.0;      // with all their pages on the device
+  double device_limit = 0.0;  // spilled, if the lower tiers were endless
+  double host_limit = 0.0;    // spilled, whose pages host memory holds
+  double disk_limit = 0.0;    // the same for the disk
+  double lower_needed = 0.0;  // sparse: bytes of lower tiers that all of `device_limit` would take
   // Whole requests at the same time, some resident and the others spilled (sparse models), or with
   // their pages anywhere (dense models).
   std::int64_t requests = 0;
@@ -56,6 +56,18 @@ ContextCapacity fit(const RequestShape& shape, const KvBudget& budget, std::int6
 
 // Some powers of two below `longest`, and `longest`.
 std::vector<std::int64_t> contexts_up_to(std::int64_t longest);
+
+// Who takes the KV bytes when the requests of the longest context run.
+struct KvUse {
+  std::int64_t resident_pages = 0;  // on each device
+  std::int64_t index_keys = 0;      // of spilled requests, on each device
+  std::int64_t hot_rows = 0;        // on each device
+  std::int64_t host = 0;
+  std::int64_t disk = 0;
+};
+
+// For the requests of `capacity`. Host memory is filled before the disk.
+KvUse use_of(const RequestShape& shape, const KvBudget& budget, const ContextCapacity& capacity);
 
 // What a plan for GPUs is made from.
 struct GpuRequest {
@@ -82,15 +94,6 @@ struct DeviceMemory {
   std::int64_t activations = 0;
   std::int64_t runtime = 0;  // CUDA context, NCCL, graphs
   std::int64_t kv = 0;
-};
-
-// Who takes the KV bytes when the requests of the longest context run.
-struct KvUse {
-  std::int64_t resident_pages = 0;  // on each device
-  std::int64_t index_keys = 0;      // of spilled requests, on each device
-  std::int64_t hot_rows = 0;        // on each device
-  std::int64_t host = 0;
-  std::int64_t disk = 0;
 };
 
 struct GpuPlan {

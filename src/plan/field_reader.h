@@ -14,6 +14,7 @@ namespace hisparse::plan {
 inline constexpr std::int64_t kMaxWidth = 1 << 18;
 inline constexpr std::int64_t kMaxHeads = 1 << 12;
 inline constexpr std::int64_t kMaxHeadSize = 1 << 12;
+inline constexpr std::int64_t kMaxAllHeads = 1 << 20;  // values of all heads together
 inline constexpr std::int64_t kMaxLayers = 1 << 10;
 inline constexpr std::int64_t kMaxExperts = 1 << 12;
 inline constexpr std::int64_t kMaxVocabulary = 1 << 24;

@@ -59,6 +59,10 @@ void read_grouped(FieldReader& fields, ModelGeometry& geometry) {
         "num_key_value_heads (" + std::to_string(geometry.kv_heads) +
         ") does not divide num_attention_heads (" + std::to_string(geometry.heads) + ")"));
   }
+  if (geometry.heads * geometry.head_dim > kMaxAllHeads) {
+    fields.fail(absl::InvalidArgumentError("the heads together are wider than " +
+                                           std::to_string(kMaxAllHeads)));
+  }
   if (fields.flag_or("use_sliding_window", false)) {
     fields.fail(absl::UnimplementedError(
         "use_sliding_window is true: layers that forget old rows are not planned"));
@@ -229,7 +233,8 @@ absl::StatusOr<ModelGeometry> read_geometry(const format::Metadata& config) {
 
 absl::StatusOr<ModelGeometry> geometry_of(const model::ModelSpec& spec, std::int64_t bytes) {
   if (spec.layers > kMaxLayers || spec.hidden > kMaxWidth || spec.heads > kMaxHeads ||
-      spec.head_dim > kMaxHeadSize || spec.intermediate > kMaxWidth) {
+      spec.head_dim > kMaxHeadSize || std::int64_t{spec.heads} * spec.head_dim > kMaxAllHeads ||
+      spec.intermediate > kMaxWidth) {
     return absl::InvalidArgumentError("the model is larger than anything that can be planned");
   }
   ModelGeometry geometry;

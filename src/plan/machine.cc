@@ -46,10 +46,6 @@ absl::Status unknown(std::string_view text) {
 absl::StatusOr<Machine> parse_machine(std::string_view text) {
   const std::string name = upper(text);
   Machine machine;
-  if (name == "CPU") {
-    machine.device = "cpu";
-    return machine;
-  }
   std::string_view device = name;
   if (const std::size_t cross = name.find('X'); cross != std::string::npos) {
     const char* end = name.data() + cross;

@@ -1,4 +1,4 @@
-// The machines that a plan is made for. Bandwidths are stated figures, not measurements.
+// The machines with GPUs that a plan is made for. Bandwidths are stated figures, not measurements.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,13 @@ struct Bandwidths {
 };
 
 struct Machine {
-  std::string device;       // "H200"; "cpu": the memory of this machine
+  std::string device;       // "H200"
   std::int32_t count = 1;   // devices
   std::int64_t memory = 0;  // bytes that a process can take, each device
   Bandwidths bandwidths;
-
-  bool is_cpu() const { return device == "cpu"; }
 };
 
-// "8xH200", "H200" (one), "cpu"; letters in either case. InvalidArgument with the known ones.
+// "8xH200", "H200" (one); letters in either case. InvalidArgument with the known ones.
 absl::StatusOr<Machine> parse_machine(std::string_view text);
 
 }  // namespace hisparse::plan

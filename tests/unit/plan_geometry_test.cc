@@ -236,6 +236,8 @@ TEST(PlanGeometry, ASizeThatIsMissingOrAbsurdIsNamed) {
     expect_error(with(glm_5_3(), key, "8.0"), key);
   }
   expect_error(with(llama3_8b(), "num_key_value_heads", "5"), "does not divide");
+  expect_error(with(with(llama3_8b(), "num_attention_heads", "4096"), "head_dim", "4096"),
+               "wider than");
   expect_error(with(glm_5_3(), "num_experts_per_tok", "257"), "num_experts_per_tok");
   expect_error(with(glm_5_3(), "moe_layer_freq", "2"), "moe_layer_freq");
   expect_error(with(qwen2_72b(), "use_sliding_window", "true"), "use_sliding_window");
