@@ -169,6 +169,7 @@ TEST(PlanCapacity, NoMoreIsSpilledThanMustBe) {
         (some.requests - some.spilled) * context * plan.shape.rows.rank() +
         some.spilled * (context * plan.shape.rows.stays + plan.shape.hot_bytes);
     EXPECT_LE(bytes, plan.budget.device) << n;
+    EXPECT_GE(some.spilled, 0) << n;
     EXPECT_EQ(some.requests, std::min<std::int64_t>(n, 82)) << n;
   }
 }
