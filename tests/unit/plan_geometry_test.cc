@@ -193,6 +193,21 @@ TEST(PlanWeights, AFileWithItsOwnBytesKeepsThem) {
   EXPECT_NEAR(static_cast<double>(bytes.rank), 5e9 / 8, 1e6);
 }
 
+TEST(PlanWeights, RanksShareTheMatricesAndRepeatKvHeads) {
+  const auto of_rank = [](std::int32_t ranks) {
+    std::int64_t sum = 0;
+    for (const WeightGroup& group : groups_of(llama3_8b(), Mtp::kOff, ranks)) sum += group.rank;
+    return sum;
+  };
+  const std::int64_t whole = parameters(groups_of(llama3_8b(), Mtp::kOff));
+  const std::int64_t norms = (2 * 32 + 1) * 4096;
+  EXPECT_EQ(of_rank(1), whole);
+  EXPECT_EQ(of_rank(8), (whole - norms) / 8 + norms);
+  // Sixteen ranks, eight KV heads: K and V are there twice.
+  const std::int64_t kv = std::int64_t{32} * 4096 * 128 * 2 * 8;
+  EXPECT_EQ(of_rank(16), (whole - norms + kv) / 16 + norms);
+}
+
 TEST(PlanWeights, ATiedTableCountsOnce) {
   const std::int64_t table = std::int64_t{128'256} * 4096;
   const Fields tied = with(llama3_8b(), "tie_word_embeddings", "true");
