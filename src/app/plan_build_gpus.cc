@@ -173,6 +173,12 @@ void add_gpu_texts(const plan::GpuRequest& request, const plan::ModelGeometry& g
         "latents and index keys are the same on every rank: more GPUs do not hold more of them; "
         "host memory and disk hold one copy");
   }
+  if (report.hot_rows > 0 && request.disk_bytes > 0) {
+    report.notes.push_back(
+        "from disk the least that can be read is a page in one layer (" +
+        std::to_string(report.shape.disk.slice_bytes) +
+        " bytes): the ceilings take the worst case, in which each missed row lies in another page");
+  }
   add_fit_notes(report);
 }
 

@@ -250,6 +250,14 @@ TEST(PlanGeometry, ASizeThatIsMissingOrAbsurdIsNamed) {
     expect_error(with(glm_5_3(), key, "\"8\""), key);
     expect_error(with(glm_5_3(), key, "8.0"), key);
   }
+  for (const char* key : {"num_hidden_layers", "hidden_size", "num_attention_heads", "kv_lora_rank",
+                          "index_topk", "n_routed_experts", "vocab_size"}) {
+    expect_error(with(glm_5_3(), key, "0"), key);
+  }
+  expect_error(with(glm_5_3(), "num_hidden_layers", std::to_string(kMaxLayers + 1)),
+               "num_hidden_layers is 1025, outside 1 to 1024");
+  expect_error(with(glm_5_3(), "n_routed_experts", std::to_string(kMaxExperts + 1)),
+               "n_routed_experts");
   expect_error(with(llama3_8b(), "num_key_value_heads", "5"), "does not divide");
   expect_error(with(with(llama3_8b(), "num_attention_heads", "4096"), "head_dim", "4096"),
                "wider than");
