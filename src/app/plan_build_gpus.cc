@@ -173,6 +173,11 @@ void add_gpu_texts(const plan::GpuRequest& request, const plan::ModelGeometry& g
         "latents and index keys are the same on every rank: more GPUs do not hold more of them; "
         "host memory and disk hold one copy");
   }
+  if (request.draft_tokens > 0) {
+    report.notes.push_back(
+        "ceilings count one token a step: accepted draft tokens come on top, and the rows that "
+        "drafts select beyond those of the token are not counted");
+  }
   if (report.hot_rows > 0 && request.disk_bytes > 0) {
     report.notes.push_back(
         "from disk the least that can be read is a page in one layer (" +
