@@ -17,8 +17,10 @@
 namespace hisparse::app {
 namespace {
 
-absl::Status annotate(const absl::Status& status, const std::string& where) {
-  return absl::Status(status.code(), where + ": " + std::string(status.message()));
+// The readers of files name them already; the planner does not know them.
+std::string message_of(const absl::Status& status, const std::string& path) {
+  const std::string message(status.message());
+  return message.starts_with(path) ? message : path + ": " + message;
 }
 
 // A config.json or a folder with one; anything else must be a checkpoint.
@@ -72,7 +74,7 @@ int run_plan(const config::PlanSettings& settings) {
   absl::StatusOr<PlanReport> report =
       settings.on_this_machine() ? plan_for_this_machine(settings) : plan_for_gpus(settings);
   if (!report.ok()) {
-    spdlog::error("{}", std::string(annotate(report.status(), settings.engine.model).message()));
+    spdlog::error("{}", message_of(report.status(), settings.engine.model));
     return 1;
   }
   report->version = kVersion;
