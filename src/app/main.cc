@@ -6,6 +6,7 @@
 
 #include "app/bench_command.h"
 #include "app/generate_command.h"
+#include "app/plan_command.h"
 #include "app/serve_command.h"
 #include "app/version.h"
 #include "base/log.h"
@@ -23,6 +24,8 @@ int run(const hisparse::config::Settings& settings) {
       return hisparse::app::run_generate(settings.generate);
     case Command::kBench:
       return hisparse::app::run_bench(settings.bench);
+    case Command::kPlan:
+      return hisparse::app::run_plan(settings.plan);
     case Command::kVersion:
       std::printf("hisparse %s\n", hisparse::app::kVersion);
       return 0;
@@ -33,6 +36,7 @@ int run(const hisparse::config::Settings& settings) {
 const std::string& log_level(const hisparse::config::Settings& settings) {
   if (settings.command == Command::kServe) return settings.serve.engine.log_level;
   if (settings.command == Command::kBench) return settings.bench.engine.log_level;
+  if (settings.command == Command::kPlan) return settings.plan.engine.log_level;
   return settings.generate.engine.log_level;
 }
 

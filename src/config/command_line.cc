@@ -78,6 +78,9 @@ std::deque<Subcommand> add_subcommands(CLI::App& app, Settings& settings) {
   add_generate_options(*add_with_engine(generate, settings.generate.engine), settings.generate);
   Subcommand& bench = add(Command::kBench, "bench", "Measure the speed of a model, offline");
   add_bench_options(*add_with_engine(bench, settings.bench.engine), settings.bench);
+  Subcommand& plan = add(Command::kPlan, "plan",
+                         "Compute what fits on a machine, and how fast it can be at the most");
+  add_plan_options(*add_with_engine(plan, settings.plan.engine), settings.plan);
   add(Command::kVersion, "version", "Print the version");
   return subcommands;
 }
@@ -90,6 +93,8 @@ std::string find_conflict(const Settings& settings) {
       return find_conflict(settings.generate);
     case Command::kBench:
       return find_conflict(settings.bench);
+    case Command::kPlan:
+      return find_conflict(settings.plan);
     case Command::kVersion:
       return "";
   }
@@ -147,6 +152,7 @@ std::variant<Settings, Exit> parse_command_line(std::span<const char* const> arg
   if (!batches.empty()) {
     settings.bench.engine.max_num_seqs = *std::max_element(batches.begin(), batches.end());
   }
+  resolve_engine(settings.plan);
   if (const std::string conflict = find_conflict(settings); !conflict.empty()) {
     return fail(errors, conflict);
   }

@@ -14,11 +14,17 @@ void add_engine_options(CLI::App& command, EngineSettings& engine, std::string& 
 void add_serve_options(CLI::App& command, ServeSettings& serve);
 void add_generate_options(CLI::App& command, GenerateSettings& generate);
 void add_bench_options(CLI::App& command, BenchSettings& bench);
+// After add_engine_options(), some of whose options mean more here.
+void add_plan_options(CLI::App& command, PlanSettings& plan);
 
 // What does not fit together in parsed settings, as a message to the user; empty when all is well.
 std::string find_conflict(const ServeSettings& serve);
 std::string find_conflict(const GenerateSettings& generate);
 std::string find_conflict(const BenchSettings& bench);
+std::string find_conflict(const PlanSettings& plan);
+
+// Writes what stands for engine settings (--host-gib, --max-num-seqs, --kv-cache-dtype) into them.
+void resolve_engine(PlanSettings& plan);
 
 // What the engine settings of every subcommand have in common. `sequences_option` is the option
 // that decides how many requests run at a time.

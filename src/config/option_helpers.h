@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <string>
 
+#include "config/server_config.h"
+
 namespace hisparse::config {
 
 // Limits that several subcommands share.
-inline constexpr std::int32_t kMaxSequences = 4096;
 inline constexpr std::int64_t kMaxModelLength = std::int64_t{1} << 24;
 inline constexpr std::int32_t kMaxThreads = 1024;
 

@@ -13,6 +13,8 @@
 
 namespace hisparse::config {
 
+inline constexpr std::int32_t kMaxSequences = 4096;  // the largest max_num_seqs
+
 // kAuto for products: f32 where the file holds f32, integers with 16-bit activations where it is
 // quantised, else bf16. kAuto for KV rows: f32 with f32 products, else bf16. kInt8, for products
 // only: quantised matrices meet 8-bit activations.
@@ -91,7 +93,31 @@ struct BenchSettings {
 };
 inline constexpr std::int64_t kDefaultBenchInputLen = 512;
 
-enum class Command : std::uint8_t { kServe, kGenerate, kBench, kVersion };
+// Types that a plan may ask for; kFp8 rows and weights are not in this build. kAuto: fp8 latents
+// and bf16 K and V; weights as config.json says.
+enum class PlanDType : std::uint8_t { kAuto, kF32, kBF16, kFp8 };
+
+// What `hisparse plan` computes. Bandwidths in GB/s (10^9 bytes), 0: the figure of the device.
+struct PlanSettings {
+  EngineSettings engine;          // `model` may be a config.json or a folder with one
+  std::string gpus;               // "8xH200"; empty or "cpu": this machine, as serve would use it
+  double host_gib = 0.0;          // not 0: tiers on, with this swap_space
+  std::int32_t max_num_seqs = 0;  // 0: as many as fit, or on this machine the engine's
+  PlanDType kv_cache_dtype = PlanDType::kAuto;
+  PlanDType weight_dtype = PlanDType::kAuto;
+  std::int32_t num_speculative_tokens = 0;  // 0: MTP layers stay unloaded
+  std::int64_t hot_rows = 0;                // 0: (num_speculative_tokens + 2) times top-k
+  double gpu_memory_utilization = 0.92;
+  double memory_gbps = 0.0;
+  double link_gbps = 0.0;
+  double gather_gbps = 0.0;
+  double disk_gbps = 6.0;
+  bool json = false;
+
+  bool on_this_machine() const { return gpus.empty() || gpus == "cpu"; }
+};
+
+enum class Command : std::uint8_t { kServe, kGenerate, kBench, kPlan, kVersion };
 
 // One of the settings is filled, by `command`.
 struct Settings {
@@ -99,6 +125,7 @@ struct Settings {
   ServeSettings serve;
   GenerateSettings generate;
   BenchSettings bench;
+  PlanSettings plan;
 };
 
 }  // namespace hisparse::config

@@ -220,6 +220,10 @@ std::string describe(const base::Ledger& ledger) {
   return text;
 }
 
+std::int64_t usable_memory() {
+  return static_cast<std::int64_t>(kUsableMemory * static_cast<double>(base::available_memory()));
+}
+
 absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
                                        const LaunchOptions& options) {
   const config::EngineSettings& settings = options.settings;

@@ -45,6 +45,9 @@ struct LaunchPlan {
 absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
                                        const LaunchOptions& options);
 
+// Bytes that a start may take of the memory that is free now; 0 when nothing is known.
+std::int64_t usable_memory();
+
 // Tokens whose KV rows all tiers together hold.
 inline std::int64_t kv_cache_tokens(const LaunchPlan& plan) {
   const std::int64_t pages =

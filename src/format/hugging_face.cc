@@ -1,6 +1,8 @@
 #include "format/hugging_face.h"
 
+#include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "base/status.h"
@@ -125,6 +127,14 @@ absl::StatusOr<WeightMap> parse_weight_map(std::string_view text, std::string_vi
     map.emplace(tensor, shard_name);
   }
   return map;
+}
+
+absl::StatusOr<Metadata> read_model_config(const std::string& path) {
+  std::error_code ignored;  // shows again, with its reason, when the file is opened
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
+  HS_ASSIGN_OR_RETURN(MetadataMap values,
+                      read_json_file(is_folder ? path + kConfigFile : path, ""));
+  return Metadata(std::move(values));
 }
 
 absl::StatusOr<HuggingFaceContents> open_hugging_face(const std::string& folder) {

@@ -28,6 +28,10 @@ using WeightMap = std::map<std::string, std::string, std::less<>>;
 // tensor and the reason.
 absl::StatusOr<WeightMap> parse_weight_map(std::string_view text, std::string_view file);
 
+// The facts of a config.json alone, no weights needed: `path` is that file, or the folder that
+// holds it. NotFound says which of them is missing.
+absl::StatusOr<Metadata> read_model_config(const std::string& path);
+
 // Reads config.json (required) and generation_config.json (optional; its keys get the prefix
 // "generation_config."), and maps model.safetensors or, when that is absent, the shards that
 // model.safetensors.index.json lists. The index rules: each tensor must be in the shard it is

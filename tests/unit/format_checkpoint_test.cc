@@ -117,6 +117,19 @@ TEST(Checkpoint, MissingFilesAreNamed) {
   EXPECT_THAT(error_of(folder.path()), HasSubstr("model-00001-of-00002.safetensors"));
 }
 
+TEST(ModelConfig, IsReadWithoutWeights) {
+  const TemporaryFolder folder;
+  const std::string file = folder.write("config.json", R"({"hidden_size":64})");
+  for (const std::string& path : {folder.path(), file}) {
+    const absl::StatusOr<Metadata> config = read_model_config(path);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(*config->get_int("hidden_size"), 64);
+  }
+  const TemporaryFolder empty;
+  EXPECT_THAT(std::string(read_model_config(empty.path()).status().message()),
+              HasSubstr("config.json"));
+}
+
 TEST(Checkpoint, DamagedPartsAreNamedByTheirPath) {
   const TemporaryFolder folder;
   write_sharded(folder);

@@ -7,7 +7,8 @@ hisparse_test(scheduler_test
   DEPS hisparse_sched
   LABELS asan)
 hisparse_test(config_test
-  SRCS ${CMAKE_CURRENT_LIST_DIR}/config_test.cc ${CMAKE_CURRENT_LIST_DIR}/config_tiers_test.cc
+  SRCS ${CMAKE_CURRENT_LIST_DIR}/config_plan_test.cc ${CMAKE_CURRENT_LIST_DIR}/config_test.cc
+       ${CMAKE_CURRENT_LIST_DIR}/config_tiers_test.cc
   DEPS hisparse_config
   LABELS asan)
 hisparse_test(model_spec_test
