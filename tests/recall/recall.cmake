@@ -1,7 +1,8 @@
 add_library(hisparse_recall STATIC
-  recall_context.cc recall_engine.cc recall_files.cc recall_model.cc recall_vocabulary.cc)
+  recall_context.cc recall_engine.cc recall_files.cc recall_model.cc recall_rows.cc
+  recall_vocabulary.cc)
 target_link_libraries(hisparse_recall PUBLIC hisparse_test_support)
 
 hisparse_test(recall_test
-  SRCS recall_test.cc recall_fixture_test.cc
+  SRCS recall_test.cc recall_fixture_test.cc recall_rows_test.cc
   DEPS hisparse_recall)

@@ -27,7 +27,8 @@ std::string name_of_rung(std::size_t rung) {
 
 }  // namespace
 
-RecallEngine::RecallEngine(const std::string& folder, config::EngineSettings settings) {
+RecallEngine::RecallEngine(const std::string& folder, config::EngineSettings settings,
+                           engine::KvSource* source) {
   settings.model = folder;
   settings.dtype = config::DTypeChoice::kF32;
   settings.kv_cache_dtype = config::DTypeChoice::kBF16;
@@ -35,6 +36,7 @@ RecallEngine::RecallEngine(const std::string& folder, config::EngineSettings set
   options.settings = settings;
   options.max_live_requests = 2 * settings.max_num_seqs;
   options.device.fresh = device::FreshMemory::kNaN;
+  options.kv_source = source;
   options.freed_pages = engine::FreedPages::kPoison;
   options.token_bytes = [](base::TokenId token) { return std::to_string(token); };
   const auto checkpoint = value_or_die(format::Checkpoint::open(folder));

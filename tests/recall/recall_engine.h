@@ -22,8 +22,10 @@ struct RecallAnswers {
 // fixture's fault, or shown by the status in the log.
 class RecallEngine final {
  public:
-  // `settings` without model and dtypes. KV rows are bf16.
-  RecallEngine(const std::string& folder, config::EngineSettings settings);
+  // `settings` without model and dtypes. KV rows are bf16. With a source, contexts are not read:
+  // their rows come from there.
+  RecallEngine(const std::string& folder, config::EngineSettings settings,
+               engine::KvSource* source = nullptr);
 
   // The first question alone, which reads the context; the others share its pages, as many at a
   // time as run together.
