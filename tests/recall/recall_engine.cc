@@ -27,6 +27,34 @@ std::string name_of_rung(std::size_t rung) {
 
 }  // namespace
 
+std::int64_t recall_page_bytes(const RecallShape& shape, std::int32_t page_tokens) {
+  constexpr std::int64_t kPlanes = 2;  // keys and values
+  return kPlanes * kRecallLayers * shape.kv_heads * kRecallHeadDim * page_tokens *
+         base::block_shape(base::DType::kBF16).bytes;
+}
+
+config::EngineSettings recall_settings(const RecallShape& shape, const RecallLayout& layout) {
+  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+  const std::int64_t page_bytes = recall_page_bytes(shape, layout.page_tokens);
+  config::EngineSettings settings;
+  settings.max_model_len = layout.tokens + layout.page_tokens;
+  settings.max_num_seqs = layout.together;
+  settings.block_size = layout.page_tokens;
+  settings.kv_cache_memory_bytes = layout.resident * page_bytes;
+  if (layout.host + layout.disk == 0) return settings;
+  settings.kv_tiering = config::KvTiering::kHybrid;
+  // Half a page more, since it is given in GiB.
+  settings.swap_space = layout.host == 0 ? 0.0
+                                         : (static_cast<double>(layout.host) + 0.5) *
+                                               static_cast<double>(page_bytes) / kGibibyte;
+  if (layout.disk == 0) return settings;
+  settings.kv_disk_path = layout.disk_folder;
+  settings.kv_disk_space = transfer::DiskPool::file_bytes(
+      static_cast<std::int32_t>(layout.disk),
+      {.layers = kRecallLayers, .layer_bytes = page_bytes / kRecallLayers});
+  return settings;
+}
+
 RecallEngine::RecallEngine(const std::string& folder, config::EngineSettings settings,
                            engine::KvSource* source) {
   settings.model = folder;

@@ -1,6 +1,7 @@
 // An engine over a recall model, and the questions asked of it.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,19 @@ struct RecallAnswers {
   // Of the questions behind the first: prompt tokens that were found in the prefix cache.
   std::int64_t cached_tokens = 0;
 };
+
+// How much of a context is asked about at a time, and where its pages have room.
+struct RecallLayout {
+  std::int64_t tokens = 0;  // of a context
+  std::int32_t page_tokens = 64;
+  std::int32_t together = 1;  // questions that run at the same time; each takes a resident page
+  std::int64_t resident = 0;  // pages
+  std::int64_t host = 0;
+  std::int64_t disk = 0;
+  std::string disk_folder = {};
+};
+std::int64_t recall_page_bytes(const RecallShape& shape, std::int32_t page_tokens);
+config::EngineSettings recall_settings(const RecallShape& shape, const RecallLayout& layout);
 
 // Freed pages are poisoned and fresh memory is NaN. Greedy, f32 products. CHECK: what fails is the
 // fixture's fault, or shown by the status in the log.

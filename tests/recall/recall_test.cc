@@ -40,27 +40,14 @@ struct Fixture {
 };
 
 config::EngineSettings settings_of(const Layout& layout) {
-  constexpr std::int64_t kPageBytes =
-      2 * 2 * kRecallLayers * kPageTokens * kRecallHeadDim * kShape.kv_heads;
-  constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
-  config::EngineSettings settings;
-  settings.max_model_len = kTokens + kPageTokens;
-  settings.max_num_seqs = kTogether;
-  settings.max_num_batched_tokens = 512;
-  settings.block_size = kPageTokens;
-  settings.threads = 2;
-  settings.kv_cache_memory_bytes = layout.resident * kPageBytes;
-  if (layout.host + layout.disk == 0) return settings;
-  settings.kv_tiering = config::KvTiering::kHybrid;
-  settings.swap_space =
-      layout.host == 0 ? 0.0 : (static_cast<double>(layout.host) + 0.5) * kPageBytes / kGibibyte;
-  if (layout.disk > 0) {
-    const transfer::PageShape page = {.layers = kRecallLayers,
-                                      .layer_bytes = kPageBytes / kRecallLayers};
-    settings.kv_disk_path = testing::TempDir();
-    settings.kv_disk_space =
-        transfer::DiskPool::file_bytes(static_cast<std::int32_t>(layout.disk), page);
-  }
+  config::EngineSettings settings = recall_settings(kShape, {.tokens = kTokens,
+                                                             .page_tokens = kPageTokens,
+                                                             .together = kTogether,
+                                                             .resident = layout.resident,
+                                                             .host = layout.host,
+                                                             .disk = layout.disk,
+                                                             .disk_folder = testing::TempDir()});
+  settings.max_num_batched_tokens = 500;  // chunks that begin within pages
   return settings;
 }
 
