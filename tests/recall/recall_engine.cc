@@ -101,7 +101,8 @@ base::TokenId RecallEngine::wait(const engine::RequestHandle& handle, RecallAnsw
 RecallAnswers RecallEngine::ask(const RecallContext& context) {
   RecallAnswers answers;
   answers.tokens.push_back(wait(submit(context, context.needles.front()), answers));
-  const auto live = static_cast<std::size_t>(launched_.plan.worker.max_sequences);
+  // Enough in the queue that the next step is full as soon as this one ends.
+  const auto live = static_cast<std::size_t>(2 * launched_.plan.worker.max_sequences);
   std::vector<engine::RequestHandle> handles;
   for (std::size_t next = 1; answers.tokens.size() < context.needles.size();) {
     while (next < context.needles.size() && next - answers.tokens.size() < live) {
