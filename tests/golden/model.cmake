@@ -19,3 +19,7 @@ hisparse_test(tier_contract_test
   SRCS tier_contract_test.cc
   DEPS hisparse_test_support hisparse_engine
   LABELS asan tsan)
+hisparse_test(kv_source_test
+  SRCS kv_source_test.cc
+  DEPS hisparse_test_support hisparse_engine
+  LABELS asan tsan)

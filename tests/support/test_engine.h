@@ -29,13 +29,15 @@ struct Answer {
 class TestEngine {
  public:
   // Staging for pages on disk is as small as can be, so that there are several windows.
-  explicit TestEngine(config::EngineSettings settings, device::CpuDeviceOptions device = {}) {
+  explicit TestEngine(config::EngineSettings settings, device::CpuDeviceOptions device = {},
+                      engine::KvSource* source = nullptr) {
     options_.stream_half_bytes = 0;
     settings.model = test_data("golden/data/llama3_rope");
     settings.dtype = config::DTypeChoice::kF32;
     settings.threads = 2;
     options_.settings = settings;
     options_.device = device;
+    options_.kv_source = source;
     options_.freed_pages = engine::FreedPages::kPoison;
     options_.token_bytes = [](base::TokenId token) { return std::to_string(token) + ","; };
     options_.observe_logits = [this](const sched::StepPlan& plan, std::span<const float> logits) {
