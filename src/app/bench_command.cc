@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "app/bench_kv.h"
 #include "app/bench_report.h"
 #include "app/bench_run.h"
 #include "app/bench_statistics.h"
@@ -41,7 +43,9 @@ std::string utc_now() {
 BenchLimits limits_of(const engine::LaunchPlan& plan) {
   return {.max_model_len = plan.max_model_len,
           .page_tokens = plan.worker.page_tokens,
-          .pages = plan.worker.resident_slots,
+          .pages = static_cast<std::int32_t>(
+              std::min<std::int64_t>(kv_cache_tokens(plan) / plan.worker.page_tokens,
+                                     std::numeric_limits<std::int32_t>::max())),
           .page_bytes = plan.page_bytes};
 }
 
@@ -102,10 +106,10 @@ BenchReport begin_report(const config::BenchSettings& settings, const LoadedMode
   return report;
 }
 
-std::string figures_line(const RunFigures& figures) {
+std::string figures_line(const RunFigures& figures, const config::BenchSettings& settings) {
   char text[128];
-  std::snprintf(text, sizeof(text), "prefill %.1f tokens/s, decode ", figures.prefill_tokens_per_s);
-  std::string line = text;
+  std::snprintf(text, sizeof(text), "prefill %.1f tokens/s, ", figures.prefill_tokens_per_s);
+  const std::string line = (settings.inject_kv ? std::string() : std::string(text)) + "decode ";
   if (!figures.steady) return line + "without a steady state";
   std::snprintf(text, sizeof(text), "%.1f tokens/s", figures.steady->decode_tokens_per_s);
   return line + text;
@@ -136,7 +140,7 @@ class Bench final {
         figures.push_back(std::move(*run));
         keep(point, figures);
         spdlog::info("bench: {} of {}: {}: {}", ++done, runs, describe(point),
-                     figures_line(figures.back()));
+                     figures_line(figures.back(), report_.settings));
       }
     }
     return absl::OkStatus();
@@ -226,6 +230,8 @@ absl::Status bench(const config::BenchSettings& settings) {
     return planned.status();
   };
   load.token_bytes = show_token;
+  BenchKv kv(settings.seed);
+  if (settings.inject_kv) load.kv_source = &kv;
   HS_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedModel> model, load_model(settings.engine, load));
   BenchReport report = begin_report(settings, *model, points);
   warn_where_decode_is_hidden(points, settings);

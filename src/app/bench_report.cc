@@ -29,16 +29,20 @@ std::string format_number(double value) {
   return text;
 }
 
-Row make_row(const BenchResult& result) {
+// `settings`: whether prompts are read. Where they are not, what includes their time says nothing.
+Row make_row(const BenchResult& result, const config::BenchSettings& settings) {
   const RunFigures& figures = result.figures.median;
+  const auto with_prompts = [&settings](double figure) {
+    return settings.inject_kv ? std::string("-") : format_number(figure);
+  };
   const auto steady = [&figures](double SteadyFigures::*figure) {
     return figures.steady ? format_number((*figures.steady).*figure) : std::string("-");
   };
-  return {std::to_string(result.point.batch_size),     std::to_string(result.point.input_len),
-          format_number(figures.ttft_p50_ms),          format_number(figures.ttft_p99_ms),
-          format_number(figures.prefill_tokens_per_s), steady(&SteadyFigures::decode_tokens_per_s),
-          format_number(figures.total_tokens_per_s),   steady(&SteadyFigures::itl_p50_ms),
-          steady(&SteadyFigures::itl_p90_ms),          steady(&SteadyFigures::itl_p99_ms)};
+  return {std::to_string(result.point.batch_size),    std::to_string(result.point.input_len),
+          with_prompts(figures.ttft_p50_ms),          with_prompts(figures.ttft_p99_ms),
+          with_prompts(figures.prefill_tokens_per_s), steady(&SteadyFigures::decode_tokens_per_s),
+          with_prompts(figures.total_tokens_per_s),   steady(&SteadyFigures::itl_p50_ms),
+          steady(&SteadyFigures::itl_p90_ms),         steady(&SteadyFigures::itl_p99_ms)};
 }
 
 // "| right-aligned | cells |"
@@ -61,6 +65,9 @@ std::string render_header(const BenchReport& report) {
           (report.machine.cpu_model.empty() ? "" : ", " + report.machine.cpu_model) + "\n";
   text += "output tokens of a request " + std::to_string(settings.output_len) +
           ", medians over iterations " + std::to_string(settings.num_iters) + "\n";
+  if (settings.inject_kv) {
+    text += "prompts were not read, their KV rows are random (--inject-kv): decoding alone\n";
+  }
   if (report.outcome == BenchOutcome::kInterrupted) {
     text += "Not complete: what was measured before the end\n";
   }
@@ -93,6 +100,7 @@ Json settings_json(const BenchReport& report) {
           {"output_len", settings.output_len},
           {"num_iters", settings.num_iters},
           {"seed", settings.seed},
+          {"inject_kv", settings.inject_kv},
           {"threads", report.threads},
           {"tensor_parallel_size", engine.tensor_parallel_size},
           {"max_model_len", report.max_model_len},
@@ -102,22 +110,27 @@ Json settings_json(const BenchReport& report) {
           {"enable_prefix_caching", engine.enable_prefix_caching}};
 }
 
-Json result_json(const BenchResult& result, std::int32_t output_len) {
+Json result_json(const BenchResult& result, const config::BenchSettings& settings) {
   const PointFigures& figures = result.figures;
   const RunFigures& median = figures.median;
   Json json = {{"batch_size", result.point.batch_size},
                {"input_len", result.point.input_len},
-               {"output_len", output_len},
+               {"output_len", settings.output_len},
                {"iterations", figures.iterations},
                {"prompt_tokens", median.prompt_tokens},
                {"output_tokens", median.output_tokens},
                {"merged_tokens", median.merged_tokens},
                {"steady_tokens", median.steady ? median.steady->tokens : 0},
-               {"ttft_ms", {{"p50", median.ttft_p50_ms}, {"p99", median.ttft_p99_ms}}},
-               {"prefill_tokens_per_s", median.prefill_tokens_per_s},
-               {"total_tokens_per_s", median.total_tokens_per_s},
+               {"ttft_ms", nullptr},
+               {"prefill_tokens_per_s", nullptr},
+               {"total_tokens_per_s", nullptr},
                {"decode_tokens_per_s", nullptr},
                {"itl_ms", nullptr}};
+  if (!settings.inject_kv) {
+    json["ttft_ms"] = {{"p50", median.ttft_p50_ms}, {"p99", median.ttft_p99_ms}};
+    json["prefill_tokens_per_s"] = median.prefill_tokens_per_s;
+    json["total_tokens_per_s"] = median.total_tokens_per_s;
+  }
   if (median.steady) {
     json["decode_tokens_per_s"] = {{"median", median.steady->decode_tokens_per_s},
                                    {"min", figures.decode_min_tokens_per_s},
@@ -133,7 +146,8 @@ Json result_json(const BenchResult& result, std::int32_t output_len) {
 
 std::string render_table(const BenchReport& report) {
   std::vector<Row> rows = {kTitles};
-  for (const BenchResult& result : report.results) rows.push_back(make_row(result));
+  for (const BenchResult& result : report.results)
+    rows.push_back(make_row(result, report.settings));
   std::array<std::size_t, kColumns> widths{};
   for (const Row& row : rows) {
     for (std::size_t column = 0; column < kColumns; ++column) {
@@ -154,7 +168,7 @@ std::string render_table(const BenchReport& report) {
 std::string render_json(const BenchReport& report) {
   Json results = Json::array();
   for (const BenchResult& result : report.results) {
-    results.push_back(result_json(result, report.settings.output_len));
+    results.push_back(result_json(result, report.settings));
   }
   const Json json = {{"format", kJsonVersion},
                      {"program", "hisparse bench"},

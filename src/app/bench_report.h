@@ -40,11 +40,13 @@ struct BenchReport {
   std::vector<BenchResult> results;
 };
 
-// A few lines of what was measured, and an aligned Markdown table. "-": there was no steady state.
+// A few lines of what was measured, and an aligned Markdown table. "-": there was no steady state,
+// or prompts were not read.
 std::string render_table(const BenchReport& report);
 
 // One JSON object, indented. Times are milliseconds, rates tokens per second, token counts sums
-// over the iterations; figures of the steady state are null where there was none.
+// over the iterations; figures of the steady state are null where there was none, those of the
+// prompts where KV rows were injected.
 std::string render_json(const BenchReport& report);
 
 }  // namespace hisparse::app

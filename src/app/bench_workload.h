@@ -26,7 +26,7 @@ std::string describe(const BenchPoint& point);
 struct BenchLimits {
   std::int64_t max_model_len = 0;
   std::int32_t page_tokens = 1;
-  std::int32_t pages = 0;       // of the KV cache
+  std::int32_t pages = 0;       // of the KV cache, over all tiers
   std::int64_t page_bytes = 0;  // over all ranks
 };
 

@@ -117,6 +117,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSett
     return !load.stop || !load.stop();
   };
   options.token_bytes = load.token_bytes ? load.token_bytes : bytes_of(*model->tokenizer);
+  options.kv_source = load.kv_source;
   absl::StatusOr<engine::LaunchPlan> plan = engine::plan_launch(*model->checkpoint, options);
   if (!plan.ok()) return annotate(plan.status(), settings.model);
   log_plan(*plan);

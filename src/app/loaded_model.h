@@ -30,6 +30,8 @@ struct LoadOptions {
   std::function<absl::Status(const engine::LaunchPlan&)> check = {};
   // What the output shows of a token; empty: its bytes.
   engine::TokenBytes token_bytes = {};
+  // Not null: prompts are not read (engine/kv_source.h). Outlives the engine.
+  engine::KvSource* kv_source = nullptr;
 };
 
 // Logs the plan, the byte ledger and the progress of loading. Errors say which part failed.

@@ -50,6 +50,11 @@ void add_bench_options(CLI::App& command, BenchSettings& bench) {
   add_option(command, "num-iters", bench.num_iters,
              "Measurements of each point, of which the median counts")
       ->check(CLI::Range(1, kMaxIterations));
+  command
+      .add_flag("--inject-kv", bench.inject_kv,
+                "Fill the KV rows of prompts with random values instead of reading the prompts: "
+                "decoding alone is measured, at any length")
+      ->envname(environment_name("inject-kv"));
   add_option(command, "output-json", bench.output_json,
              "File for all figures and settings; -: standard output, instead of the table");
   add_option(command, "seed", bench.seed, "Of the random prompts");
@@ -60,6 +65,9 @@ std::string find_conflict(const BenchSettings& bench) {
   if (std::string conflict = find_engine_conflict(bench.engine, "the largest of --batch-sizes");
       !conflict.empty()) {
     return conflict;
+  }
+  if (bench.inject_kv && bench.output_len == 1) {
+    return "--inject-kv measures decoding alone, which --output-len 1 leaves out: raise it";
   }
   return find_length_conflict(bench);
 }

@@ -88,6 +88,7 @@ struct BenchSettings {
                                          // model length leaves
   std::int32_t output_len = 128;         // tokens generated for each request
   std::int32_t num_iters = 3;            // measurements of each point
+  bool inject_kv = false;                // prompts are not read: their KV rows are random
   std::string output_json;               // empty: none; "-": standard output, instead of the table
   std::uint64_t seed = 0;                // of the prompts
 };

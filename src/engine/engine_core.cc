@@ -316,7 +316,8 @@ void EngineCore::add_rows(const sched::ScheduledRows& rows, sched::StepPlan& pla
   plan.rows.push_back({.sequence_slot = sequence.slot,
                        .first = rows.first,
                        .count = rows.count,
-                       .tokens_begin = static_cast<std::int32_t>(plan.tokens.size())});
+                       .tokens_begin = static_cast<std::int32_t>(plan.tokens.size()),
+                       .injected = injected(sequence, rows)});
   const auto first = sequence.tokens.begin() + rows.first;
   plan.tokens.insert(plan.tokens.end(), first, first + rows.count);
 }
@@ -340,6 +341,14 @@ std::int64_t EngineCore::metadata_bytes() const {
   return kv::metadata_bytes(
       config_.kv, {.sequences = config_.scheduler.max_sequences,
                    .pages_per_sequence = (config_.max_model_len + page_tokens - 1) / page_tokens});
+}
+
+// Also when a request is computed again after a preemption; what it has generated never is.
+std::int32_t EngineCore::injected(const Sequence& sequence,
+                                  const sched::ScheduledRows& rows) const {
+  if (config_.prompt_rows == PromptRows::kComputed) return 0;
+  const std::int64_t given = sequence.prompt_tokens - 1 - rows.first;
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(given, 0, rows.count));
 }
 
 void EngineCore::complete(const StepResult& result) {

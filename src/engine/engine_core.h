@@ -22,6 +22,9 @@
 
 namespace hisparse::engine {
 
+// kInjected: the KV rows of a prompt come from a KvSource, but for its last token.
+enum class PromptRows : std::uint8_t { kComputed, kInjected };
+
 struct CoreConfig {
   sched::SchedulerConfig scheduler;
   kv::ControllerConfig kv;
@@ -30,6 +33,7 @@ struct CoreConfig {
   std::vector<base::TokenId> end_tokens;  // of the model
   std::int64_t max_model_len = 0;
   std::int32_t vocabulary = 0;
+  PromptRows prompt_rows = PromptRows::kComputed;
 };
 
 // "This request has one token more", or "has ended" (a stop or end token counts in `usage` and is
@@ -95,6 +99,7 @@ class EngineCore {
   sched::StepPlan build_plan(const sched::ScheduleResult& schedule);
   void add_rows(const sched::ScheduledRows& rows, sched::StepPlan& plan);
   void observe_some(Sequence& sequence, const sched::ScheduledRows& rows, sched::StepPlan& plan);
+  std::int32_t injected(const Sequence& sequence, const sched::ScheduledRows& rows) const;
   void absorb(kv::KvCommit commit);
   void accept_token(Sequence& sequence, base::TokenId token);
   void end(Sequence& sequence, Finish finish);

@@ -70,10 +70,11 @@ DType resolve_kv_dtype(DTypeChoice choice, Compute compute) {
   return compute == Compute::kF32 ? DType::kF32 : DType::kBF16;
 }
 
-absl::StatusOr<std::int64_t> resolve_max_model_len(const config::EngineSettings& settings,
+absl::StatusOr<std::int64_t> resolve_max_model_len(const LaunchOptions& options,
                                                    const model::ModelSpec& spec) {
+  const config::EngineSettings& settings = options.settings;
   if (settings.max_model_len == 0) return spec.max_position;
-  if (settings.max_model_len > spec.max_position) {
+  if (settings.max_model_len > spec.max_position && options.kv_source == nullptr) {
     return absl::InvalidArgumentError("--max-model-len " + std::to_string(settings.max_model_len) +
                                       " is more than the " + std::to_string(spec.max_position) +
                                       " tokens that the model was made for");
@@ -232,7 +233,7 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   plan.ranks = settings.tensor_parallel_size;
   HS_ASSIGN_OR_RETURN(const model::Shard shard, model::make_shard(plan.spec, 0, plan.ranks));
   plan.threads = settings.threads > 0 ? settings.threads : base::available_cores();
-  HS_ASSIGN_OR_RETURN(plan.max_model_len, resolve_max_model_len(settings, plan.spec));
+  HS_ASSIGN_OR_RETURN(plan.max_model_len, resolve_max_model_len(options, plan.spec));
 
   WorkerOptions& worker = plan.worker;
   HS_ASSIGN_OR_RETURN(worker.model.compute, resolve_compute(settings.dtype, checkpoint));
@@ -245,6 +246,7 @@ absl::StatusOr<LaunchPlan> plan_launch(const format::Checkpoint& checkpoint,
   worker.freed_pages = options.freed_pages;
   worker.stream_half_bytes = options.stream_half_bytes;
   worker.observe_logits = options.observe_logits;
+  worker.kv_source = options.kv_source;
   const kv::PageLayout layout(dense_cache_group(plan.spec, shard, worker.model.kv_dtype),
                               worker.page_tokens);
   plan.page_bytes = plan.ranks * layout.page_bytes();
@@ -287,6 +289,10 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
                          std::string(device::name_of(plan.worker.model.compute)) + "/" +
                          std::string(base::name_of(plan.worker.model.kv_dtype)) + "/" +
                          launched.isa_level + "/" + std::to_string(plan.ranks);
+  if (plan.worker.kv_source != nullptr) {
+    config.core.prompt_rows = PromptRows::kInjected;
+    config.core.numerics += "/injected";  // never taken for what the model computes
+  }
   std::vector<kv::PersistedPage> persisted;
   if (launched.store != nullptr) {
     HS_ASSIGN_OR_RETURN(persisted, load_pages(*launched.store, *workers, config.core));

@@ -26,6 +26,9 @@ struct LaunchOptions {
   FreedPages freed_pages = FreedPages::kLeave;                     // tests
   std::int64_t stream_half_bytes = PageStream::kDefaultHalfBytes;  // tests
   LogitsObserver observe_logits;                                   // tests
+  // Not null: prompts are not read, their KV rows come from here. Outlives the engine. Tests and
+  // measurements only; --max-model-len may then be more than the model was made for.
+  KvSource* kv_source = nullptr;
 };
 
 // Everything that start-up decided; printed, and part of /version and of the cache keys.

@@ -24,6 +24,7 @@ struct Streamed {
   base::Nanoseconds decode_wait = 0;
   base::Nanoseconds prefill_wait = 0;
 
+  std::int64_t bytes() const { return decode_bytes + prefill_bytes; }
   Streamed& operator+=(const Streamed& other) {
     decode_bytes += other.decode_bytes;
     prefill_bytes += other.prefill_bytes;

@@ -102,6 +102,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::create(const format::Checkpoint&
   HS_ASSIGN_OR_RETURN(worker->model_,
                       model::RankModel::load(checkpoint, spec, options.model, context, progress));
   HS_RETURN_IF_ERROR(worker->allocate());
+  if (options.kv_source != nullptr) worker->make_injector(spec, context.shard);
   return worker;
 }
 
@@ -171,6 +172,22 @@ absl::Status Worker::allocate_tiers() {
   return absl::OkStatus();
 }
 
+void Worker::make_injector(const model::ModelSpec& spec, const model::Shard& shard) {
+  injector_ = std::make_unique<KvInjector>(
+      KvInjector::Options{.source = options_.kv_source,
+                          .device = &device_,
+                          .block_table = block_table_.as<std::uint64_t>(),
+                          .pages_per_sequence = options_.pages_per_sequence,
+                          .geometry = geometry_,
+                          .shape = {.tokens = {},
+                                    .first_kv_head = shard.first_kv_head,
+                                    .kv_heads = shard.kv_heads,
+                                    .head_dim = spec.head_dim,
+                                    .dtype = options_.model.kv_dtype,
+                                    .keys = {},
+                                    .values = {}}});
+}
+
 transfer::PageShape Worker::page_shape() const {
   return {.layers = layout_.layers(), .layer_bytes = layout_.layer_bytes()};
 }
@@ -234,20 +251,31 @@ void Worker::update_block_table(const sched::StepPlan& plan, PhaseSlot& phase) {
 }
 
 void Worker::stage_rows(const sched::StepPlan& plan, PhaseSlot& phase) {
-  phase.tokens = plan.tokens;
+  phase.tokens.clear();
   phase.sequence_slots.clear();
   phase.positions.clear();
+  phase.last_rows.clear();
   for (const sched::StepRows& rows : plan.rows) {
-    for (std::int32_t i = 0; i < rows.count; ++i) {
+    for (std::int32_t i = rows.injected; i < rows.count; ++i) {
+      phase.tokens.push_back(plan.tokens[static_cast<std::size_t>(rows.tokens_begin + i)]);
       phase.sequence_slots.push_back(rows.sequence_slot);
       phase.positions.push_back(rows.first + i);
     }
+    phase.last_rows.push_back(static_cast<std::int32_t>(phase.tokens.size()) - 1);
   }
+  stage_samples(plan, phase);
+  upload(device_, phase.tokens, phase.device_tokens, *stream_);
+  upload(device_, phase.sequence_slots, phase.device_sequence_slots, *stream_);
+  upload(device_, phase.positions, phase.device_positions, *stream_);
+  upload(device_, phase.logit_rows, phase.device_logit_rows, *stream_);
+  upload(device_, phase.samples, phase.device_samples, *stream_);
+}
+
+void Worker::stage_samples(const sched::StepPlan& plan, PhaseSlot& phase) {
   phase.logit_rows.clear();
   phase.samples.clear();
   for (const sched::StepSample& sample : plan.samples) {
-    const sched::StepRows& rows = plan.rows[static_cast<std::size_t>(sample.row)];
-    phase.logit_rows.push_back(rows.tokens_begin + rows.count - 1);
+    phase.logit_rows.push_back(phase.last_rows[static_cast<std::size_t>(sample.row)]);
     phase.samples.push_back({.temperature = sample.temperature,
                              .top_p = sample.top_p,
                              .top_k = sample.top_k,
@@ -255,11 +283,6 @@ void Worker::stage_rows(const sched::StepPlan& plan, PhaseSlot& phase) {
                              .seed = sample.seed,
                              .counter = sample.counter});
   }
-  upload(device_, phase.tokens, phase.device_tokens, *stream_);
-  upload(device_, phase.sequence_slots, phase.device_sequence_slots, *stream_);
-  upload(device_, phase.positions, phase.device_positions, *stream_);
-  upload(device_, phase.logit_rows, phase.device_logit_rows, *stream_);
-  upload(device_, phase.samples, phase.device_samples, *stream_);
 }
 
 void Worker::sample(PhaseSlot& phase) {
@@ -283,10 +306,11 @@ void Worker::show_logits(const sched::StepPlan& plan) {
   if (device_.synchronize(device_.record(*stream_)).ok()) options_.observe_logits(plan, logits);
 }
 
-// Of the pages that the rows of the step read.
+// Of the pages that the rows of the step read. Injected ones read nothing.
 std::vector<SpilledPage> Worker::pages_on_disk(const sched::StepPlan& plan) const {
   std::vector<SpilledPage> pages;
   for (const sched::StepRows& rows : plan.rows) {
+    if (rows.injected == rows.count) continue;
     const std::int64_t end = (rows.first + rows.count - 1) / options_.page_tokens + 1;
     for (const auto& [page, slot] : on_disk_[static_cast<std::size_t>(rows.sequence_slot)]) {
       if (page >= end) break;
@@ -304,7 +328,7 @@ void Worker::forward(const sched::StepPlan& plan, const PhaseSlot& phase,
       {.tokens = phase.device_tokens.as<const base::TokenId>(),
        .placement = {.sequence_slots = phase.device_sequence_slots.as<const std::int32_t>(),
                      .positions = phase.device_positions.as<const std::int64_t>(),
-                     .rows = static_cast<std::int64_t>(plan.tokens.size())},
+                     .rows = static_cast<std::int64_t>(phase.tokens.size())},
        .logit_rows = phase.device_logit_rows.as<const std::int32_t>(),
        .logit_count = static_cast<std::int64_t>(plan.samples.size()),
        .page_addresses = block_table_.as<const std::uint64_t>(),
@@ -341,9 +365,13 @@ StepResult Worker::run(const sched::StepPlan& plan) {
   poison_freed(plan);
   update_block_table(plan, phase);
   stage_rows(plan, phase);
+  if (injector_) result.status = injector_->inject(plan, *stream_);
+  if (!result.status.ok()) return result;
   const std::vector<SpilledPage> spilled = pages_on_disk(plan);
   if (!spilled.empty()) page_stream_->begin(spilled);
-  forward(plan, phase, spilled.empty() ? nullptr : page_stream_.get());
+  if (!phase.tokens.empty()) {
+    forward(plan, phase, spilled.empty() ? nullptr : page_stream_.get());
+  }
   if (communicator_.rank() == 0) sample(phase);
   phase.done = device_.record(*stream_);
   result.status = device_.synchronize(phase.done);

@@ -15,6 +15,7 @@
 #include "base/bounded_queue.h"
 #include "base/ledger.h"
 #include "comm/communicator.h"
+#include "engine/kv_injector.h"
 #include "engine/page_observer.h"
 #include "engine/page_stream.h"
 #include "engine/step_executor.h"
@@ -52,6 +53,7 @@ struct WorkerOptions {
   std::int32_t observed_rows = 0;       // StepPlan::observations at the most; rank 0 answers
   FreedPages freed_pages = FreedPages::kLeave;
   LogitsObserver observe_logits;  // empty: none
+  KvSource* kv_source = nullptr;  // of the rows that plans call injected
 };
 
 // Bytes by owner that one worker will allocate on its device.
@@ -77,12 +79,13 @@ class Worker {
   transfer::RankMemory memory() const;
 
  private:
-  // What the device reads and writes in one step. Two of them, used in turn: one is rewritten only
-  // after the event behind its last use.
+  // What the device reads and writes in one step, without the rows that are injected. Two of them,
+  // used in turn: one is rewritten only after the event behind its last use.
   struct PhaseSlot {
     std::vector<base::TokenId> tokens;
     std::vector<std::int32_t> sequence_slots;
     std::vector<std::int64_t> positions;
+    std::vector<std::int32_t> last_rows;  // [StepPlan::rows]: index of the last computed row
     std::vector<std::int32_t> logit_rows;
     std::vector<device::SampleRow> samples;
     std::vector<std::uint64_t> table_entries;
@@ -101,6 +104,7 @@ class Worker {
          const kv::PageLayout& layout);
   absl::Status allocate();
   absl::Status allocate_tiers();
+  void make_injector(const model::ModelSpec& spec, const model::Shard& shard);
   transfer::PageShape page_shape() const;
   std::vector<SpilledPage> pages_on_disk(const sched::StepPlan& plan) const;
   void forward(const sched::StepPlan& plan, const PhaseSlot& phase, model::PageWindows* windows);
@@ -109,6 +113,7 @@ class Worker {
   void poison_freed(const sched::StepPlan& plan);
   void update_block_table(const sched::StepPlan& plan, PhaseSlot& phase);
   void stage_rows(const sched::StepPlan& plan, PhaseSlot& phase);
+  void stage_samples(const sched::StepPlan& plan, PhaseSlot& phase);
   void sample(PhaseSlot& phase);
   void show_logits(const sched::StepPlan& plan);
   std::uint64_t page_address(const kv::Location& location) const;
@@ -126,6 +131,7 @@ class Worker {
   std::unique_ptr<transfer::DiskPool> disk_;
   std::unique_ptr<PageStream> page_stream_;
   std::unique_ptr<PageObserver> page_observer_;  // of rank 0, if anything is observed
+  std::unique_ptr<KvInjector> injector_;         // null: every row is computed
   // Pages of each row of the block table that are on disk. What is behind the sequence's last page
   // is left over from another one.
   std::vector<std::map<std::int32_t, base::SlotId>> on_disk_;  // [sequence slot]

@@ -16,6 +16,8 @@ struct StepRows {
   std::int64_t first = 0;
   std::int32_t count = 0;
   std::int32_t tokens_begin = 0;
+  // The first of them that are not computed: their KV rows come from a source (engine/kv_source.h).
+  std::int32_t injected = 0;
 };
 
 // "Page `page` of the sequence in `sequence_slot` is read at `location`": applied before the rows

@@ -72,6 +72,21 @@ def test_bench_of_prefill_alone_has_no_decode():
         assert result["decode_tokens_per_s"] is None and result["itl_ms"] is None
 
 
+def test_bench_decodes_behind_injected_kv_at_any_length(tmp_path):
+    # More than the model was made for (8192), and than the slab holds.
+    run = bench("--inject-kv", "--batch-sizes", "1", "--input-lens", "20000", "--output-len", "8", "--num-iters", "1",
+                "--max-model-len", "20010", "--kv-cache-memory-bytes", "1MiB",
+                "--kv-tiering", "hybrid", "--swap-space", "0", "--kv-disk-path", tmp_path, "--kv-disk-space", "1GiB",
+                "--output-json", "-")
+    assert run.returncode == 0, run.stderr
+    report = json.loads(run.stdout)
+    assert report["settings"]["inject_kv"] is True
+    result = report["results"][0]
+    assert result["output_tokens"] == 8 and result["decode_tokens_per_s"]["median"] > 0
+    assert result["ttft_ms"] is None and result["prefill_tokens_per_s"] is None
+    assert result["total_tokens_per_s"] is None
+
+
 @pytest.mark.parametrize("flags,code,words", [
     (["--input-lens", "8100"], 1, "a prompt may have 8064 tokens"),
     (["--input-lens", "900", "--max-model-len", "1000"], 2, "a prompt may have 872 tokens"),

@@ -30,3 +30,7 @@ hisparse_test(smollm2_tiers_test
   SRCS smollm2_tiers_test.cc
   DEPS hisparse_test_support hisparse_engine
   LABELS model)
+hisparse_test(kv_source_test
+  SRCS kv_source_test.cc
+  DEPS hisparse_test_support hisparse_engine
+  LABELS asan tsan)

@@ -77,7 +77,7 @@ inline void TierScenarios::nothing_moves_while_pages_fit() {
   run_alone(engine, 1);
   const auto stats = engine.engine().stats();
   EXPECT_EQ(moved_at_all(*stats), 0);
-  EXPECT_EQ(stats->streamed.decode_bytes + stats->streamed.prefill_bytes, 0);
+  EXPECT_EQ(stats->streamed.bytes(), 0);
 }
 
 inline void TierScenarios::every_page_through_host() {

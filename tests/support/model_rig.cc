@@ -173,6 +173,20 @@ std::vector<Logits> ModelRig::prefill_all(std::int32_t sequence,
   return run(rows);
 }
 
+std::vector<std::byte> ModelRig::read_page(std::int32_t rank, std::int32_t sequence,
+                                           std::int64_t page) {
+  HS_CHECK(options_.page_order_seed == 0);
+  Rank& from = *ranks_[static_cast<std::size_t>(rank)];
+  HS_CHECK(page < from.pages_per_sequence);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(from.layout->page_bytes()));
+  const std::int64_t at = (sequence * from.pages_per_sequence + page) * from.layout->page_bytes();
+  from.device->copy_to_host(
+      device::DevicePtr<const std::byte>((from.slab.as<std::byte>() + at).address()), bytes,
+      *from.stream);
+  HS_CHECK(from.device->synchronize(from.device->record(*from.stream)).ok());
+  return bytes;
+}
+
 device::DeviceCounters ModelRig::counters() const { return ranks_.front()->device->counters(); }
 
 base::Ledger ModelRig::allocated() const { return ranks_.front()->device->allocated(); }

@@ -53,6 +53,10 @@ class ModelRig {
                  const std::vector<base::TokenId>& tokens);
   std::vector<Logits> prefill_all(std::int32_t sequence, const std::vector<base::TokenId>& tokens);
 
+  // What lies in a page of a sequence on a rank, laid out as engine::page_geometry says. Pages must
+  // be in order.
+  std::vector<std::byte> read_page(std::int32_t rank, std::int32_t sequence, std::int64_t page);
+
   const model::ModelSpec& spec() const { return spec_; }
   device::DeviceCounters counters() const;
   base::Ledger allocated() const;  // on the device of rank 0

@@ -50,10 +50,12 @@ inline engine::LaunchPlan plan_of(const config::EngineSettings& settings) {
 class TestEngine {
  public:
   // Staging for pages on disk is as small as can be, so that there are several windows.
-  explicit TestEngine(config::EngineSettings settings, device::CpuDeviceOptions device = {}) {
+  explicit TestEngine(config::EngineSettings settings, device::CpuDeviceOptions device = {},
+                      engine::KvSource* source = nullptr) {
     options_.stream_half_bytes = 0;
     options_.settings = with_model(std::move(settings));
     options_.device = device;
+    options_.kv_source = source;
     options_.freed_pages = engine::FreedPages::kPoison;
     options_.token_bytes = [](base::TokenId token) { return std::to_string(token) + ","; };
     options_.observe_logits = [this](const sched::StepPlan& plan, std::span<const float> logits) {

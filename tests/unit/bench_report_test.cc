@@ -75,6 +75,17 @@ TEST(BenchTable, AMissingSteadyStateIsADash) {
   EXPECT_THAT(hidden, HasSubstr("|            - |       99.50 |          - |"));
 }
 
+TEST(BenchTable, PromptsThatWereNotReadHaveNoFigures) {
+  BenchReport report = small_report();
+  report.settings.inject_kv = true;
+  const std::string text = render_table(report);
+  EXPECT_THAT(text, HasSubstr("--inject-kv"));
+  EXPECT_EQ(
+      table_lines(text)[2],
+      "|     1 |     512 |           - |           - |             - |        20.00 |           "
+      "- |      50.00 |      60.00 |      70.00 |");
+}
+
 TEST(BenchTable, TheHeaderSaysWhatWasMeasured) {
   BenchReport report = small_report();
   const std::string text = render_table(report);
@@ -97,6 +108,7 @@ TEST(BenchJson, HoldsEveryFigureUnderItsName) {
   EXPECT_EQ(json["model"]["file"], "m.gguf");
   EXPECT_EQ(json["model"]["kv_cache_dtype"], "f32");
   EXPECT_EQ(json["settings"]["threads"], 6);
+  EXPECT_EQ(json["settings"]["inject_kv"], false);
   EXPECT_EQ(json["settings"]["batch_sizes"], nlohmann::json({1, 32}));
   const nlohmann::json expected = {
       {"batch_size", 1},
@@ -113,6 +125,17 @@ TEST(BenchJson, HoldsEveryFigureUnderItsName) {
       {"decode_tokens_per_s", {{"median", 20.0}, {"min", 19.0}, {"max", 21.0}}},
       {"itl_ms", {{"p50", 50.0}, {"p90", 60.0}, {"p99", 70.0}}}};
   EXPECT_EQ(json["results"][0], expected);
+}
+
+TEST(BenchJson, PromptsThatWereNotReadHaveNoFigures) {
+  BenchReport report = small_report();
+  report.settings.inject_kv = true;
+  const nlohmann::json json = nlohmann::json::parse(render_json(report));
+  EXPECT_EQ(json["settings"]["inject_kv"], true);
+  for (const char* figure : {"ttft_ms", "prefill_tokens_per_s", "total_tokens_per_s"}) {
+    EXPECT_TRUE(json["results"][0].at(figure).is_null()) << figure;
+  }
+  EXPECT_EQ(json["results"][0]["decode_tokens_per_s"]["median"], 20.0);
 }
 
 TEST(BenchJson, AMissingSteadyStateIsNull) {

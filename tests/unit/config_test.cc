@@ -401,6 +401,13 @@ TEST_F(ConfigTest, ABenchLongerThanTheModelLengthSaysWhatFits) {
   expect_usage_error(bench({"--max-model-len", "128"}), "--output-len 128 leaves no room");
 }
 
+TEST_F(ConfigTest, ABenchMayInjectKvRows) {
+  EXPECT_FALSE(bench({}).settings().bench.inject_kv);
+  EXPECT_TRUE(bench({"--inject-kv"}).settings().bench.inject_kv);
+  expect_usage_error(bench({"--inject-kv", "--output-len", "1"}), "--output-len 1 leaves out");
+  expect_usage_error(parse({"serve", "--model", "m.gguf", "--inject-kv"}), "unknown argument");
+}
+
 TEST_F(ConfigTest, TheJsonOfABenchMayGoToStandardOutput) {
   EXPECT_EQ(bench({"--output-json", "-"}).settings().bench.output_json, "-");
   EXPECT_EQ(bench({"--output-json", "a/b.json"}).settings().bench.output_json, "a/b.json");
