@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNanosecondsPerSecond = 1e9;
 // How often each decoding request is asked what it looks at.
-constexpr std::int64_t kObservationsPerReplan = 8;
+constexpr std::int64_t kObservationsPerReplan = 4;
 
 double seconds(base::Nanoseconds duration) {
   return static_cast<double>(duration) / kNanosecondsPerSecond;

@@ -47,6 +47,7 @@ std::int64_t Heat::bytes() const {
 void Heat::begin(base::BlockId block) {
   if (!on()) return;
   record(block) = {.sum = 0.0f,
+                   .known = false,
                    .replan = replans_,
                    .begun = replans_,
                    .touched = tokens_,
@@ -80,6 +81,7 @@ Replan Heat::take_ring() {
     const bool a_share = seen.mass >= 0.0f && seen.mass <= 1.0f;
     if (taken_ < kept.observed || !a_share) continue;
     kept.sum = decayed(kept) + seen.mass;
+    kept.known = true;
     kept.replan = replans_;
     kept.touched = planned_at_;
   }

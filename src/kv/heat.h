@@ -56,6 +56,8 @@ class Heat final {
 
   // As of the last re-plan. Zero when off.
   float heat(base::BlockId block) const;
+  // Whether its heat says anything: it was observed with the content that it holds.
+  bool known(base::BlockId block) const { return on() && record(block).known; }
   // In steps of a factor of two, so that small differences leave the choice to age: 0 is cold.
   int level(base::BlockId block) const;
   // Tokens computed up to its last touch.
@@ -72,6 +74,7 @@ class Heat final {
  private:
   struct Record {
     float sum = 0.0f;           // of decayed masses, as of re-plan ...
+    bool known = false;         // observed since it began
     std::int64_t replan = 0;    // ... number this
     std::int64_t begun = 0;     // after this re-plan
     std::int64_t touched = 0;   // tokens

@@ -261,7 +261,7 @@ void MovePlanner::exchange(const Reclaimable& candidates) {
     const base::BlockId victim = candidates.exchangeable[i];
     if (next >= hot.size() || left <= 0 || budget() <= 0) return;
     const base::BlockId id = hot[next];
-    const bool colder = heat.heat(id) > kExchangeFactor * heat.heat(victim);
+    const bool colder = heat.known(victim) && heat.heat(id) > kExchangeFactor * heat.heat(victim);
     if (goes_anyway(victim) || !(i < candidates.unused || colder) || !give_way(victim)) continue;
     ++next;
     --left;

@@ -32,7 +32,8 @@ class MovePlanner final {
   // Whether hot pages below may take the place of cold resident ones. Cheap.
   bool wants_to_exchange() const;
   // Copies the hottest pages in use up, each in the place of a page that nobody uses, or of one in
-  // use with less than 1 / kExchangeFactor of its heat. Who has no copy below is copied down first.
+  // use that is known to have less than 1 / kExchangeFactor of its heat. Who has no copy below is
+  // copied down first.
   static constexpr float kExchangeFactor = 2.0f;
   void exchange(const Reclaimable& candidates);
 

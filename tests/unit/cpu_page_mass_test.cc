@@ -28,7 +28,8 @@ class Keys final {
     const std::int64_t element = base::block_shape(shape.dtype).bytes;
     const std::int64_t row_bytes = shape.kv_heads * shape.head_dim * element;
     constexpr std::int64_t kPad = 64;
-    pages_ = {.pages_per_sequence = tokens / shape.page_tokens + 2,
+    pages_ = {.addresses = {},
+              .pages_per_sequence = tokens / shape.page_tokens + 2,
               .k_offset = kPad,
               .v_offset = 2 * kPad + shape.page_tokens * row_bytes,
               .page_tokens = shape.page_tokens,

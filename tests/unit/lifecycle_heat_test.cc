@@ -207,6 +207,21 @@ TEST_F(Exchange, ALittleHotterIsNotEnough) {
   EXPECT_EQ(tiers(kA)[1], Tier::kDisk);
 }
 
+TEST_F(Exchange, APageThatNobodyHasLookedAtIsNotKnownToBeCold) {
+  observe_again({0.0f, 0.5f}, {});
+  settle();
+  EXPECT_EQ(controller.stats().exchanged_pages, 0);
+}
+
+TEST_F(Exchange, APageThatNobodyUsesGivesWayToAnyThatIsInUse) {
+  controller.release(kB);
+  idle();
+  write(kA, 1);
+  settle();
+  EXPECT_GT(controller.stats().exchanged_pages, 0);
+  EXPECT_THAT(tiers(kA), testing::Each(Tier::kResident));
+}
+
 TEST_F(Exchange, NothingGoesToAndFro) {
   observe_again({0.0f, 0.5f}, std::vector<float>(9, 0.1f));
   settle();

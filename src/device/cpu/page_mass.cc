@@ -2,6 +2,7 @@
 // itself. Plain code: it runs once in many steps, for one layer.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "base/check.h"
@@ -18,17 +19,26 @@ struct Part {
   float sum = 0.0f;
 };
 
-// Sums in so many lanes, so that the compiler may use vectors without reordering anything.
-constexpr int kLanes = 16;
+// Four lanes, as every machine has them.
+using F4 = float __attribute__((vector_size(16)));
+constexpr std::int32_t kLanes = 4;
+constexpr std::int32_t kStep = 4 * kLanes;
+
+F4 product(const float* a, const float* b) {
+  F4 left, right;
+  std::memcpy(&left, a, sizeof(left));
+  std::memcpy(&right, b, sizeof(right));
+  return left * right;
+}
 
 float dot(const float* a, const float* b, std::int32_t count) {
-  float lanes[kLanes] = {};
+  F4 sums[4] = {};
   std::int32_t at = 0;
-  for (; at + kLanes <= count; at += kLanes) {
-    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += a[at + lane] * b[at + lane];
+  for (; at + kStep <= count; at += kStep) {
+    for (int i = 0; i < 4; ++i) sums[i] += product(a + at + i * kLanes, b + at + i * kLanes);
   }
-  float sum = 0.0f;
-  for (const float lane : lanes) sum += lane;
+  const F4 lanes = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+  float sum = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
   for (; at < count; ++at) sum += a[at] * b[at];
   return sum;
 }
@@ -72,8 +82,10 @@ class PageMass final {
     float* scores = scratch(scores_memory, heads_per_kv_ * params_.pages.page_tokens);
     float* row = scratch(row_memory, params_.pages.head_dim);
     for (std::int32_t kv_head = 0; kv_head < params_.pages.kv_heads; ++kv_head) {
-      for (std::int64_t t = 0; t < tokens; ++t) {
-        const float* key = expanded(first + t, kv_head, row);
+      const std::byte* stored =
+          view_.k_row(params_.sequence_slot, first) + kv_head * view_.head_bytes();
+      for (std::int64_t t = 0; t < tokens; ++t, stored += view_.row_bytes()) {
+        const float* key = expanded(stored, row);
         for (std::int64_t h = 0; h < heads_per_kv_; ++h) {
           const float* q =
               pointer_to(params_.q) + (kv_head * heads_per_kv_ + h) * params_.pages.head_dim;
@@ -87,9 +99,7 @@ class PageMass final {
     }
   }
 
-  const float* expanded(std::int64_t token, std::int32_t kv_head, float* row) const {
-    const std::byte* stored =
-        view_.k_row(params_.sequence_slot, token) + kv_head * view_.head_bytes();
+  const float* expanded(const std::byte* stored, float* row) const {
     if (params_.pages.dtype == base::DType::kF32) return reinterpret_cast<const float*>(stored);
     const auto* values = reinterpret_cast<const base::bf16*>(stored);
     for (std::int32_t d = 0; d < params_.pages.head_dim; ++d) row[d] = base::to_float(values[d]);
