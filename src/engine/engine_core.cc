@@ -135,8 +135,8 @@ void EngineCore::absorb(kv::KvCommit commit) {
   trace(commit.transfers);
   trace(commit.replan);
   // The mover fills these slots; poison would come too late.
-  for (const kv::TransferOp& op : commit.transfers.restores) {
-    if (op.to.tier == kv::Tier::kResident) std::erase(pending_freed_, op.to.slot);
+  for (const auto* ops : {&commit.transfers.restores, &commit.transfers.demotions}) {
+    for (const kv::TransferOp& op : *ops) std::erase(pending_freed_, op.to);
   }
   if (!commit.transfers.empty()) mover_.submit(std::move(commit.transfers));
 }

@@ -119,7 +119,7 @@ class EngineCore {
   // No step can run until pages have been copied down; since when.
   std::optional<base::Nanoseconds> room_wanted_since_;
   std::vector<kv::TableDelta> pending_deltas_;  // for the next step
-  std::vector<base::SlotId> pending_freed_;
+  std::vector<kv::Location> pending_freed_;
   std::vector<TokenEvent> events_;
   std::int64_t next_arrival_ = 0;
   std::int64_t next_step_ = 0;

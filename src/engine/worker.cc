@@ -210,8 +210,11 @@ std::uint64_t Worker::page_address(const kv::Location& location) const {
 
 void Worker::poison_freed(const sched::StepPlan& plan) {
   if (options_.freed_pages == FreedPages::kLeave) return;
-  for (base::SlotId slot : plan.freed) {
-    const kv::Location page = {.tier = kv::Tier::kResident, .slot = slot};
+  for (const kv::Location& page : plan.freed) {
+    if (page.tier == kv::Tier::kDisk) {
+      disk_->adopt(page.slot, transfer::DiskPool::kNeverWritten);
+      continue;
+    }
     device_.fill(device::DevicePtr<std::byte>(page_address(page)), kPoison,
                  static_cast<std::size_t>(layout_.page_bytes()), *stream_);
   }

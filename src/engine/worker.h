@@ -27,7 +27,7 @@
 namespace hisparse::engine {
 
 // kPoison: the pages that a plan names as freed are filled with NaN before anything is written to
-// them, so that a read of a stale page shows (tests).
+// them, and those on disk count as never written, so that a read of a stale page shows (tests).
 enum class FreedPages : std::uint8_t { kLeave, kPoison };
 
 // Sees the logits of each sampled row of a step, on the worker thread of rank 0 (tests: bits say

@@ -146,15 +146,15 @@ void ControllerState::adopt_block(const BlockContent& content, std::int32_t dept
   ++totals.adopted_pages;
 }
 
-void ControllerState::give_back_copy(Block& block, Tier tier, std::vector<base::SlotId>& freed) {
+void ControllerState::give_back_copy(Block& block, Tier tier, std::vector<Location>& freed) {
   std::optional<BlockCopy>& copy = block.copy(tier);
   if (!copy) return;
-  if (tier == Tier::kResident) freed.push_back(copy->slot);
+  freed.push_back({.tier = tier, .slot = copy->slot});
   pool(tier).give_back(copy->slot);
   copy.reset();
 }
 
-void ControllerState::destroy_block(base::BlockId id, std::vector<base::SlotId>& freed) {
+void ControllerState::destroy_block(base::BlockId id, std::vector<Location>& freed) {
   Block& gone = block(id);
   HS_CHECK(gone.references == 0 && !gone.indexed && !gone.moving.valid());
   for (const Tier tier : kAllTiers) give_back_copy(gone, tier, freed);
@@ -163,14 +163,14 @@ void ControllerState::destroy_block(base::BlockId id, std::vector<base::SlotId>&
   free_blocks.push_back(id);
 }
 
-void ControllerState::evict(base::BlockId id, std::vector<base::SlotId>& freed) {
+void ControllerState::evict(base::BlockId id, std::vector<Location>& freed) {
   HS_CHECK(cached.erase(rank_of(block(id), id)) == 1);
   ++totals.dropped_blocks;
   remove_from_index(id);
   destroy_block(id, freed);
 }
 
-void ControllerState::drop_copy(base::BlockId id, Tier tier, std::vector<base::SlotId>& freed) {
+void ControllerState::drop_copy(base::BlockId id, Tier tier, std::vector<Location>& freed) {
   Block& kept = block(id);
   HS_CHECK(kept.whole_in(tier) && !kept.moving.valid());
   give_back_copy(kept, tier, freed);
@@ -192,7 +192,7 @@ void ControllerState::reference(base::BlockId id) {
   ++shared.references;
 }
 
-void ControllerState::unreference(base::BlockId id, std::vector<base::SlotId>& freed) {
+void ControllerState::unreference(base::BlockId id, std::vector<Location>& freed) {
   Block& held = block(id);
   HS_CHECK(held.references > 0);
   if (--held.references > 0) return;
@@ -204,7 +204,7 @@ void ControllerState::unreference(base::BlockId id, std::vector<base::SlotId>& f
   }
 }
 
-void ControllerState::forget(base::BlockId id, std::vector<base::SlotId>& freed) {
+void ControllerState::forget(base::BlockId id, std::vector<Location>& freed) {
   std::vector<base::BlockId> behind = {id};
   for (const EvictionRank& rank : cached) {
     // Walks up: a chain is as long as a prompt, and pages are lost seldom.
@@ -256,7 +256,7 @@ TransferOp ControllerState::start_move(base::BlockId id, Tier from, Tier to, Mov
   return op;
 }
 
-void ControllerState::end_move(base::TransferId id, bool filled, std::vector<base::SlotId>& freed) {
+void ControllerState::end_move(base::TransferId id, bool filled, std::vector<Location>& freed) {
   const auto found = in_flight.find(id);
   HS_CHECK(found != in_flight.end());
   const TransferOp op = found->second;

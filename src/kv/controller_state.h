@@ -80,23 +80,23 @@ struct ControllerState {
   // Enters a full block into the index; false, and nothing changed, when its key is taken.
   [[nodiscard]] bool index_block(base::BlockId id, const BlockContent& content);
   // Gives back every slot of a cached block without children that no transfer holds (all checked).
-  void evict(base::BlockId id, std::vector<base::SlotId>& freed);
+  void evict(base::BlockId id, std::vector<Location>& freed);
   // Gives back a whole copy of a block that has another and that no transfer holds (checked).
-  void drop_copy(base::BlockId id, Tier tier, std::vector<base::SlotId>& freed);
+  void drop_copy(base::BlockId id, Tier tier, std::vector<Location>& freed);
   void set_copy_state(base::BlockId id, Tier tier, CopyState state);
   void reference(base::BlockId id);  // of an indexed block
   // Without references an indexed block is cached, one that a transfer holds waits for its end, and
   // any other is destroyed.
-  void unreference(base::BlockId id, std::vector<base::SlotId>& freed);
+  void unreference(base::BlockId id, std::vector<Location>& freed);
   // Takes a cached block and all behind it out of the index: its content is gone.
-  void forget(base::BlockId id, std::vector<base::SlotId>& freed);
+  void forget(base::BlockId id, std::vector<Location>& freed);
 
   // Takes a slot in `to` and holds both copies until end_move. The source must be whole, nothing
   // else may move the block, and `to` must have a free slot and no copy of it (all checked).
   TransferOp start_move(base::BlockId id, Tier from, Tier to, MoveReason reason);
   // A transfer of in_flight is over. Frees a destination that was not filled; a block that nobody
   // holds any more goes.
-  void end_move(base::TransferId id, bool filled, std::vector<base::SlotId>& freed);
+  void end_move(base::TransferId id, bool filled, std::vector<Location>& freed);
 
   ControllerConfig config;
   std::vector<Block> blocks;               // [block id]; as many as all tiers have slots
@@ -121,8 +121,8 @@ struct ControllerState {
 
  private:
   std::size_t checked(base::BlockId id) const;
-  void destroy_block(base::BlockId id, std::vector<base::SlotId>& freed);
-  void give_back_copy(Block& block, Tier tier, std::vector<base::SlotId>& freed);
+  void destroy_block(base::BlockId id, std::vector<Location>& freed);
+  void give_back_copy(Block& block, Tier tier, std::vector<Location>& freed);
   void remove_from_index(base::BlockId id);
   // Puts the block in its place in `unpersisted`, or takes it out.
   void note_persistence(base::BlockId id);

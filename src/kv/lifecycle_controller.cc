@@ -53,8 +53,7 @@ void grow(ControllerState& state, const KvPlan::Growth& growth, KvCommit& commit
 
 // In table order: a block and its ancestors get the same stamp, and the eviction order puts the
 // deeper one first.
-void drop_table(ControllerState& state, base::SequenceId sequence,
-                std::vector<base::SlotId>& freed) {
+void drop_table(ControllerState& state, base::SequenceId sequence, std::vector<Location>& freed) {
   for (const base::BlockId block : state.table(sequence).blocks) state.unreference(block, freed);
   state.tables.erase(sequence);
 }

@@ -106,8 +106,8 @@ struct KvPlan {
 // What commit() changed.
 struct KvCommit {
   std::vector<TableDelta> deltas;
-  // Resident slots that left a block, in order (they may be in `deltas` again).
-  std::vector<base::SlotId> freed;
+  // Slots that left a block, in order (they may be in `deltas` or be filled by `transfers` again).
+  std::vector<Location> freed;
   TransferPlan transfers;
   // A transfer found that this copy is bad: its readers() must be released, then it must be lost.
   std::optional<Location> lost;

@@ -49,8 +49,7 @@ inline constexpr std::int32_t kMaxObservations = 4;  // in a step
 
 struct StepPlan {
   base::StepId id;
-  std::vector<base::SlotId>
-      freed;  // slots that held another block's rows: poisoned first in test builds
+  std::vector<kv::Location> freed;  // held another block's rows: poisoned first in test builds
   std::vector<BlockTableDelta> deltas;
   std::vector<StepRows> rows;
   std::vector<base::TokenId> tokens;  // of all rows, in order

@@ -108,7 +108,8 @@ std::int64_t DiskPool::offset(base::SlotId slot, std::int32_t layer) const {
 }
 
 absl::Status DiskPool::write(base::SlotId slot, std::uint64_t number, std::span<std::byte> slices) {
-  HS_CHECK(static_cast<std::int64_t>(slices.size()) == file_page_bytes() && number != 0);
+  HS_CHECK(static_cast<std::int64_t>(slices.size()) == file_page_bytes() &&
+           number != kNeverWritten);
   const auto layer_bytes = static_cast<std::size_t>(page_.layer_bytes);
   for (std::int32_t layer = 0; layer < page_.layers; ++layer) {
     const auto slice = slices.subspan(static_cast<std::size_t>(layer * slice_bytes_),
@@ -131,7 +132,7 @@ absl::Status DiskPool::verify(base::SlotId slot, std::int32_t layer,
   std::memcpy(&seal, slice.data() + layer_bytes, sizeof(seal));
   const std::uint64_t write =
       last_write_[static_cast<std::size_t>(slot.value())].load(std::memory_order_relaxed);
-  if (seal.write == write && write != 0 &&
+  if (seal.write == write && write != kNeverWritten &&
       seal.checksum == checksum_of(slice.first(layer_bytes), slot, layer, write)) {
     return absl::OkStatus();
   }

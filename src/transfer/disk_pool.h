@@ -48,7 +48,8 @@ class DiskPool final {
   std::optional<std::uint64_t> store() const;
   // A kept file belongs to this store from now on. Unavailable when it cannot be written.
   absl::Status begin_store(std::uint64_t store);
-  // What the slot of a kept file holds was written under this number.
+  // What the slot holds was written under this number, or never (a read is DataLoss then).
+  static constexpr std::uint64_t kNeverWritten = 0;
   void adopt(base::SlotId slot, std::uint64_t write);
 
   // `slices`: aligned (aligned_buffer.h), [layers][slice_bytes], whose first layer_bytes are the
@@ -77,7 +78,7 @@ class DiskPool final {
   const std::int64_t head_bytes_;
   const PageShape page_;
   const std::int64_t slice_bytes_;
-  std::vector<std::atomic<std::uint64_t>> last_write_;  // [slot]; 0: never
+  std::vector<std::atomic<std::uint64_t>> last_write_;  // [slot]
 };
 
 }  // namespace hisparse::transfer

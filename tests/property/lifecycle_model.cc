@@ -195,9 +195,9 @@ Disagreement LifecycleModel::start(const kv::TransferPlan& plan) {
 }
 
 // Only where nothing new was given out: freed slots may be in use again.
-Disagreement LifecycleModel::nobody_reads(const std::vector<base::SlotId>& freed) const {
-  for (const base::SlotId slot : freed) {
-    if (read_by_anybody({.tier = kv::Tier::kResident, .slot = slot})) return "a freed slot is read";
+Disagreement LifecycleModel::nobody_reads(const std::vector<kv::Location>& freed) const {
+  for (const kv::Location& slot : freed) {
+    if (read_by_anybody(slot)) return "a freed slot is read";
   }
   return std::nullopt;
 }

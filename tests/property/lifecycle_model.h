@@ -102,7 +102,7 @@ class LifecycleModel final {
   Disagreement take_all(const std::vector<kv::TableDelta>& deltas,
                         std::map<Sequence, std::int64_t>& fresh);
   Disagreement start(const kv::TransferPlan& plan);
-  Disagreement nobody_reads(const std::vector<base::SlotId>& freed) const;
+  Disagreement nobody_reads(const std::vector<kv::Location>& freed) const;
   Disagreement no_growth(const kv::KvCommit& commit);
 
   kv::ControllerConfig config_;

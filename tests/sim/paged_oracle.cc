@@ -16,6 +16,7 @@ PagedOracle::PagedOracle(const kv::ControllerConfig& config, std::int32_t sequen
                          std::int32_t pages_per_sequence)
     : page_tokens_(config.page_tokens),
       pages_per_sequence_(pages_per_sequence),
+      disk_is_kept_(config.persistence == kv::Persistence::kOn),
       table_(static_cast<std::size_t>(sequences * pages_per_sequence)) {
   const std::int32_t slots[] = {config.resident_slots, config.host_slots, config.disk_slots};
   for (const kv::Tier tier : kv::kAllTiers) {
@@ -111,8 +112,9 @@ std::vector<kv::PageMass> PagedOracle::masses(const sched::StepRows& rows,
 }
 
 engine::StepResult PagedOracle::run(const sched::StepPlan& plan) {
-  for (base::SlotId slot : plan.freed) {
-    for (std::int32_t i = 0; i < page_tokens_; ++i) at({kv::Tier::kResident, slot}, i) = {};
+  for (const kv::Location& page : plan.freed) {
+    // The next process may take over what is on disk.
+    if (page.tier != kv::Tier::kDisk || !disk_is_kept_) poison(page);
   }
   for (const sched::BlockTableDelta& delta : plan.deltas) {
     table_[static_cast<std::size_t>(delta.sequence_slot * pages_per_sequence_ + delta.page)] =

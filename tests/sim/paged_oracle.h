@@ -67,6 +67,7 @@ class PagedOracle {
 
   std::int32_t page_tokens_;
   std::int32_t pages_per_sequence_;
+  bool disk_is_kept_;
   std::array<std::vector<Cell>, kv::kTiers> cells_;  // [tier][slot, token]
   std::vector<kv::Location> table_;                  // [sequence slot, page]
   std::set<base::SlotId> spoiled_;                   // on disk

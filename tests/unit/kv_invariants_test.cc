@@ -28,7 +28,7 @@ void index_block(ControllerState& state, base::BlockId id, base::BlockId parent,
 ControllerState consistent() {
   ControllerState state(
       {.page_tokens = kPageTokens, .resident_slots = 6, .host_slots = 2, .disk_slots = 1});
-  std::vector<base::SlotId> freed;
+  std::vector<Location> freed;
   for (const std::int32_t depth : {0, 1, 0, 1}) state.create_block(depth);
   index_block(state, base::BlockId(0), base::BlockId(), BlockKey{});
   index_block(state, base::BlockId(1), base::BlockId(0), state.block(base::BlockId(0)).key);
@@ -95,10 +95,7 @@ const std::vector<Damage>& damages() {
          }
        }},
       {"missing there", [](auto& s) { s.config.persistence = Persistence::kOn; }},
-      {"missing there",
-       [](auto& s) {
-         s.unpersisted.emplace(1, base::BlockId(0));
-       }},
+      {"missing there", [](auto& s) { s.unpersisted.emplace(1, base::BlockId(0)); }},
       {"children do not equal", [](auto& s) { at(s, 0).children = 2; }},
       {"promised", [](auto& s) { table(s).reserved = 99; }},
       {"indexed block is not full", [](auto& s) { at(s, 2).indexed = true; }},

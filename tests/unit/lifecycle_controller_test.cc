@@ -131,7 +131,7 @@ TEST_F(LifecycleControllerTest, ASharedPageStaysUntilItsLastSequenceGoes) {
   run(kB, counting(0, 5));
   const SlotId shared = slots(kA)[0];
   const SlotId private_tail = slots(kA)[1];
-  EXPECT_THAT(controller.release(kA).freed, ElementsAre(private_tail));
+  EXPECT_THAT(controller.release(kA).freed, ElementsAre(Location{Tier::kResident, private_tail}));
   EXPECT_EQ(slots(kB)[0], shared);
   EXPECT_EQ(controller.stats().cached, 0);
   controller.release(kB);
@@ -148,7 +148,7 @@ TEST_F(LifecycleControllerTest, EqualPagesWrittenByTwoSequencesBecomeOne) {
   ASSERT_NE(of_a, of_b);
   const KvCommit commit = controller.written(kA, counting(0, 8));
   EXPECT_THAT(commit.deltas, ElementsAre(TableDelta{kA, 0, {Tier::kResident, of_b}}));
-  EXPECT_THAT(commit.freed, ElementsAre(of_a));
+  EXPECT_THAT(commit.freed, ElementsAre(Location{Tier::kResident, of_a}));
   const SlotId second_of_a = slots(kA)[1];
   EXPECT_THAT(controller.written(kB, counting(4, 4)).deltas,
               ElementsAre(TableDelta{kB, 1, {Tier::kResident, second_of_a}}));
