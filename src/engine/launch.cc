@@ -20,7 +20,7 @@ using config::DTypeChoice;
 using device::Compute;
 
 // Part of every key of cached pages. Raise it when a change alters the bits of a KV row.
-constexpr const char* kNumericsVersion = "3";
+constexpr const char* kNumericsVersion = "4";
 // Share of the free memory that start-up may take in all, and that the KV cache takes when its size
 // is not given.
 constexpr double kUsableMemory = 0.95;

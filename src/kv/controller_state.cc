@@ -141,6 +141,7 @@ void ControllerState::adopt_block(const BlockContent& content, std::int32_t dept
   adopted.tokens.assign(content.tokens.begin(), content.tokens.end());
   adopted.copy(Tier::kDisk) = BlockCopy{.slot = slot, .state = CopyState::kFilling};
   set_copy_state(id, Tier::kDisk, CopyState::kReady);
+  heat.begin(id);
   HS_CHECK(full(adopted) && index_block(id, content));
   cached.insert(rank_of(adopted, id));
   ++totals.adopted_pages;

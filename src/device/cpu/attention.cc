@@ -17,6 +17,8 @@ constexpr std::int64_t kSharesPerThread = 4;
 // Fewer tasks per thread than this are split further.
 constexpr std::int64_t kTasksPerThread = 4;
 constexpr std::int64_t kLongSegments = 4;
+// Tokens whose keys are fetched before their segment: more than a kernel passes over at a time.
+constexpr int kTokensAhead = 32;
 // Multiplications that are worth waking another thread.
 constexpr std::int64_t kInlineProducts = 32768;
 
@@ -171,37 +173,83 @@ class Attention final {
     return {.groups = memory.data(), .count = tasks.end - tasks.begin, .size = size};
   }
 
-  // Where the rows of a segment lie.
-  struct HeadRows {
-    const void* k_rows[kSegmentTokens];
-    const void* v_rows[kSegmentTokens];
+  // Where the rows of a segment lie, and what is read of them and of the first keys of the next
+  // one. Several heads are neighbours in a row, so that the rows of a page are a single run.
+  struct Rows {
+    const void* k[kSegmentTokens];
+    const void* v[kSegmentTokens];
+    FetchedRun runs[2 * kSegmentTokens + kTokensAhead];
+    int run_count = 0;
   };
+
+  void locate(const Heads& heads, std::int64_t segment, Rows& rows) const {
+    const QueryGroup& group = heads.groups[0];
+    const int tokens = tokens_of(group, segment);
+    const std::int64_t first = segment * kSegmentTokens;
+    const std::int64_t row_bytes = view_.row_bytes();
+    std::int64_t t = 0;
+    view_.for_parts(group.slot, first, tokens,
+                    [&](const std::byte* k, const std::byte* v, std::int64_t count) {
+                      for (std::int64_t i = 0; i < count; ++i, ++t) {
+                        rows.k[t] = k + i * row_bytes;
+                        rows.v[t] = v + i * row_bytes;
+                      }
+                    });
+    // The first keys are read before they could be fetched.
+    const int skipped = std::min(kTokensAhead, tokens);
+    const auto add_keys = [&](const std::byte* k, const std::byte*, std::int64_t count) {
+      add_runs(heads, k, count, rows);
+    };
+    view_.for_parts(group.slot, first + skipped, tokens - skipped, add_keys);
+    view_.for_parts(group.slot, first, tokens,
+                    [&](const std::byte*, const std::byte* v, std::int64_t count) {
+                      add_runs(heads, v, count, rows);
+                    });
+    if (segment + 1 >= segments_of(heads).end) return;
+    view_.for_parts(group.slot, first + kSegmentTokens,
+                    std::min(kTokensAhead, tokens_of(group, segment + 1)), add_keys);
+  }
+
+  // `count` rows from `row` on, as far as the heads read them.
+  void add_runs(const Heads& heads, const std::byte* row, std::int64_t count, Rows& rows) const {
+    const std::int64_t first_head = heads.groups[0].kv_head;
+    const std::int64_t heads_read = heads.groups[heads.count - 1].kv_head - first_head + 1;
+    std::int64_t bytes = heads_read * view_.head_bytes();
+    if (heads_read == params_.pages.kv_heads) {
+      bytes *= count;
+      count = 1;
+    }
+    const char* begin = reinterpret_cast<const char*>(row) + first_head * view_.head_bytes();
+    for (; count > 0; --count, begin += view_.row_bytes()) {
+      rows.runs[rows.run_count++] = {.begin = begin, .end = begin + bytes};
+    }
+  }
 
   // partials: the results of all groups, one after the other; those of queries that do not reach
   // the segment are left alone.
   void attend_segment(const Heads& heads, std::int64_t segment, float* partials) const {
-    thread_local std::vector<HeadRows> rows;
     thread_local std::vector<SegmentAttention> jobs;
     thread_local std::vector<float> memory;
     const std::int64_t scratch_size = attention_scratch(params_.pages.head_dim);
     float* own = scratch(memory, scratch_size * heads.count);
-    HeadRows* head_rows = scratch(rows, heads.count);
     SegmentAttention* job = scratch(jobs, heads.count);
+    Rows rows;
+    locate(heads, segment, rows);
     for (std::int64_t g = 0; g < heads.count; ++g) {
       const QueryGroup& group = heads.groups[g];
       prepare(group, segment, partials, job[g]);
-      job[g].k_rows = head_rows[g].k_rows;
-      job[g].v_rows = head_rows[g].v_rows;
+      job[g].k_rows = rows.k;
+      job[g].v_rows = rows.v;
       job[g].scratch = own + g * scratch_size;
-      view_.locate(group.slot, segment * kSegmentTokens, tokens_of(group, segment), group.kv_head,
-                   {.k = head_rows[g].k_rows, .v = head_rows[g].v_rows});
       partials += group.count * partial_size_;
     }
-    context_.kernels.attend_segment(job, static_cast<int>(heads.count));
+    context_.kernels.attend_segment(job, static_cast<int>(heads.count),
+                                    {.runs = rows.runs, .count = rows.run_count});
   }
 
   void prepare(const QueryGroup& group, std::int64_t segment, float* partials,
                SegmentAttention& job) const {
+    job.head_offset = group.kv_head * view_.head_bytes();
     job.query_count = group.count;
     job.head_dim = params_.pages.head_dim;
     job.scale = params_.scale;

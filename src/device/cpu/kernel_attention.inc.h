@@ -5,79 +5,61 @@
 constexpr int kKeyTile = 4;
 constexpr int kQueryTile = 3;  // with four keys or vectors 12 sums, in 16 registers ...
 [[maybe_unused]] constexpr int kWideQueryTile = 6;  // ... or 24 sums in 32 registers
-constexpr int kValueVectors = 4;
-// Rows that are expanded to f32 once are worth it from so many queries on.
-constexpr int kExpandQueries = 16;
-// Rows of all heads that few queries pass over at a time, in the L1 cache. A multiple of the key
-// tile.
-constexpr int kStreamedRows = 8;
-constexpr int kRowsAhead = 16;  // that are fetched meanwhile: more at a time get lost
-// Keys, or values, in f32 that many queries pass over while they are in the L1 cache.
+// Many queries: rows in f32 that stay in the L1 cache while all of them pass over.
+constexpr int kExpandQueries = 16;  // so many are worth expanding the rows once
 constexpr int kCacheBytes = 16384;
+// Few queries: rows of all heads that are passed over before the next, in the L1 cache with those
+// that are fetched.
+constexpr int kStreamedKeys = 16;
+constexpr int kStreamedValues = 64;
+
+#include "device/cpu/kernel_fetch.inc.h"
 
 // Queries from `first` on, and rows of a segment.
 struct Pass {
   int first = 0;
   int begin = 0;
   int end = 0;
+  Fetcher* fetcher = nullptr;  // null: nothing is fetched
 };
 
-// The trees of a tile. Recursive, since a loop would keep its sums in memory.
-template <int kQuery, int kQueries, int kKeys>
-inline void finish_scores(const Wide (&sums)[kQueries][kKeys], float* scores, float scale) {
-  if constexpr (kKeys == kKeyTile) {
-    F4 dots;
-    sum_lanes_of_four(sums[kQuery], dots);
-    dots *= scale;
-    std::memcpy(scores, &dots, sizeof(dots));
-  } else {
-    for (int j = 0; j < kKeys; ++j) scores[j] = sum_lanes(sums[kQuery][j]) * scale;
-  }
-  if constexpr (kQuery + 1 < kQueries) {
-    finish_scores<kQuery + 1>(sums, scores + kSegmentTokens, scale);
-  }
+// This head's part of a row.
+template <typename T>
+inline const T* row_at(const SegmentAttention& s, const void* const* rows, int token) {
+  return reinterpret_cast<const T*>(static_cast<const char*>(rows[token]) + s.head_offset);
 }
 
-// scores[q][key] = scale * dot. A dot product is one sum in each lane of a Wide over the head, and
-// one tree.
-template <typename T, int kQueries, int kKeys>
-inline void score_tile(const SegmentAttention& s, const void* const* k_rows, int query, int key) {
-  Wide sums[kQueries][kKeys] = {};
-  Wide q[kQueries], k;
-  const T* rows[kKeys];
-  for (int j = 0; j < kKeys; ++j) rows[j] = static_cast<const T*>(k_rows[key + j]);
-  int d = 0;
-  for (; d + kWideLanes <= s.head_dim; d += kWideLanes) {
-    for (int i = 0; i < kQueries; ++i) load(q[i], s.queries[query + i] + d);
-    for (int j = 0; j < kKeys; ++j) {
-      load(k, rows[j] + d);
-      for (int i = 0; i < kQueries; ++i) sums[i][j] += q[i] * k;
-    }
-  }
-  if (d < s.head_dim) {
-    for (int i = 0; i < kQueries; ++i) load_partial(q[i], s.queries[query + i] + d, s.head_dim - d);
-    for (int j = 0; j < kKeys; ++j) {
-      load_partial(k, rows[j] + d, s.head_dim - d);
-      for (int i = 0; i < kQueries; ++i) sums[i][j] += q[i] * k;
-    }
-  }
-  finish_scores<0>(sums, s.scratch + query * kSegmentTokens + key, s.scale);
-}
+#include "device/cpu/kernel_scores.inc.h"
+#include "device/cpu/kernel_values.inc.h"
 
-template <typename T, int kQueries>
-inline void score_keys(const SegmentAttention& s, const void* const* k_rows, const Pass& pass) {
-  int key = pass.begin;
-  for (; key + kKeyTile <= pass.end; key += kKeyTile) {
-    score_tile<T, kQueries, kKeyTile>(s, k_rows, pass.first, key);
+// The largest score; NaN does not count.
+inline float largest_score(const float* scores, int count) {
+  constexpr int kSums = 4;
+  Wide max[kSums];
+  for (int j = 0; j < kSums; ++j) max[j] = Wide{} - __builtin_inff();
+  int i = 0;
+  Wide x;
+  for (; i + kSums * kWideLanes <= count; i += kSums * kWideLanes) {
+    for (int j = 0; j < kSums; ++j) {
+      load(x, scores + i + j * kWideLanes);
+      max[j] = x > max[j] ? x : max[j];
+    }
   }
-  for (; key < pass.end; ++key) score_tile<T, kQueries, 1>(s, k_rows, pass.first, key);
+  for (int j = 1; j < kSums; ++j) max[0] = max[j] > max[0] ? max[j] : max[0];
+  float lanes[kWideLanes];
+  store(lanes, max[0]);
+  float most = lanes[0];
+  for (int j = 1; j < kWideLanes; ++j) most = lanes[j] > most ? lanes[j] : most;
+  for (; i < count; ++i) most = scores[i] > most ? scores[i] : most;
+  return most;
 }
 
 // scores = exp(scores - max), zeros up to the next whole vector; fills the partial's header.
-inline void exponentiate(float* scores, int count, float* partial) {
-  const float max = largest(scores, count);
+inline void exponentiate(float* scores, int count, float* partial, Fetcher* fetcher) {
+  const float max = largest_score(scores, count);
   Wide sum = {};
   for (int i = 0; i < count; i += kWideLanes) {
+    if (fetcher != nullptr) fetcher->advance(fetcher->score_bytes);
     Wide x;
     if (i + kWideLanes <= count) {
       load(x, scores + i);
@@ -96,62 +78,6 @@ inline void exponentiate(float* scores, int count, float* partial) {
   }
   partial[0] = max;
   partial[1] = sum_lanes(sum);
-}
-
-// Adds weights[q][t] * v[t] over the pass to kVectors vectors of the partials' values.
-template <typename T, int kQueries, int kVectors>
-inline void add_value_tile(const SegmentAttention& s, const void* const* v_rows, const Pass& pass,
-                           int column) {
-  Wide sums[kQueries][kVectors];
-  Wide v;
-  float w[kQueries];
-  const float* weights = s.scratch + pass.first * kSegmentTokens;
-  for (int i = 0; i < kQueries; ++i) {
-    const float* values = s.partials[pass.first + i] + kPartialHeader + column;
-    for (int j = 0; j < kVectors; ++j) load(sums[i][j], values + j * kWideLanes);
-  }
-  for (int t = pass.begin; t < pass.end; ++t) {
-    const T* row = static_cast<const T*>(v_rows[t]) + column;
-    for (int i = 0; i < kQueries; ++i) w[i] = weights[i * kSegmentTokens + t];
-    for (int j = 0; j < kVectors; ++j) {
-      load(v, row + j * kWideLanes);
-      for (int i = 0; i < kQueries; ++i) sums[i][j] += w[i] * v;
-    }
-  }
-  for (int i = 0; i < kQueries; ++i) {
-    float* values = s.partials[pass.first + i] + kPartialHeader + column;
-    for (int j = 0; j < kVectors; ++j) store(values + j * kWideLanes, sums[i][j]);
-  }
-}
-
-// The columns behind the last whole vector.
-template <typename T>
-inline void add_value_tail(const SegmentAttention& s, const void* const* v_rows, const Pass& pass,
-                           int query, int column) {
-  const int valid = s.head_dim - column;
-  const float* weights = s.scratch + query * kSegmentTokens;
-  float* values = s.partials[query] + kPartialHeader + column;
-  Wide sums, v;
-  load_partial(sums, values, valid);
-  for (int t = pass.begin; t < pass.end; ++t) {
-    load_partial(v, static_cast<const T*>(v_rows[t]) + column, valid);
-    sums += weights[t] * v;
-  }
-  store_partial(values, sums, valid);
-}
-
-template <typename T, int kQueries>
-inline void add_values(const SegmentAttention& s, const void* const* v_rows, const Pass& pass) {
-  if (pass.begin >= pass.end) return;
-  int column = 0;
-  for (; column + kValueVectors * kWideLanes <= s.head_dim; column += kValueVectors * kWideLanes) {
-    add_value_tile<T, kQueries, kValueVectors>(s, v_rows, pass, column);
-  }
-  for (; column + kWideLanes <= s.head_dim; column += kWideLanes) {
-    add_value_tile<T, kQueries, 1>(s, v_rows, pass, column);
-  }
-  if (column == s.head_dim) return;
-  for (int i = 0; i < kQueries; ++i) add_value_tail<T>(s, v_rows, pass, pass.first + i, column);
 }
 
 template <typename T>
@@ -178,7 +104,8 @@ inline void run_tile(const SegmentAttention& s, const void* const* rows, Pass pa
     if (s.counts[pass.first + i] < common) common = s.counts[pass.first + i];
   }
   if (common < pass.begin) common = pass.begin;
-  Step::template run<kQueries>(s, rows, {pass.first, pass.begin, common});
+  if (pass.first > 0) pass.fetcher = nullptr;  // the first tile fetches for all
+  Step::template run<kQueries>(s, rows, {pass.first, pass.begin, common, pass.fetcher});
   for (int i = 0; i < kQueries; ++i) {
     const int query = pass.first + i;
     const int end = s.counts[query] < pass.end ? s.counts[query] : pass.end;
@@ -186,49 +113,27 @@ inline void run_tile(const SegmentAttention& s, const void* const* rows, Pass pa
   }
 }
 
-// All queries over rows [begin, end).
+// All queries over the rows of the pass.
 template <typename Step>
-inline void run_queries(const SegmentAttention& s, const void* const* rows, int begin, int end) {
-  int query = 0;
+inline void run_queries(const SegmentAttention& s, const void* const* rows, Pass pass) {
 #if defined(HISPARSE_AVX512)
-  for (; s.query_count - query >= kWideQueryTile; query += kWideQueryTile) {
-    run_tile<Step, kWideQueryTile>(s, rows, {query, begin, end});
+  for (; s.query_count - pass.first >= kWideQueryTile; pass.first += kWideQueryTile) {
+    run_tile<Step, kWideQueryTile>(s, rows, pass);
   }
 #endif
   // Four queries are two and two, not three and one.
-  for (; s.query_count - query >= kQueryTile && s.query_count - query != kQueryTile + 1;
-       query += kQueryTile) {
-    run_tile<Step, kQueryTile>(s, rows, {query, begin, end});
+  for (; s.query_count - pass.first >= kQueryTile && s.query_count - pass.first != kQueryTile + 1;
+       pass.first += kQueryTile) {
+    run_tile<Step, kQueryTile>(s, rows, pass);
   }
-  for (; s.query_count - query >= 2; query += 2) run_tile<Step, 2>(s, rows, {query, begin, end});
-  if (query < s.query_count) run_tile<Step, 1>(s, rows, {query, begin, end});
+  for (; s.query_count - pass.first >= 2; pass.first += 2) run_tile<Step, 2>(s, rows, pass);
+  if (pass.first < s.query_count) run_tile<Step, 1>(s, rows, pass);
 }
 
-inline void expand_row(const std::uint16_t* from, int width, float* to) {
-  int d = 0;
-  Wide x;
-  for (; d + kWideLanes <= width; d += kWideLanes) {
-    load(x, from + d);
-    store(to + d, x);
-  }
-  if (d == width) return;
-  load_partial(x, from + d, width - d);
-  store_partial(to + d, x, width - d);
-}
-
-// Copies bf16 rows to f32 and lets `rows` point to the copies.
-inline void expand_rows(const SegmentAttention& s, const void* const* from, int count, float* to,
-                        const void** rows) {
-  for (int t = 0; t < count; ++t, to += s.head_dim) {
-    expand_row(static_cast<const std::uint16_t*>(from[t]), s.head_dim, to);
-    rows[t] = to;
-  }
-}
-
-inline void start_partials(const SegmentAttention& s) {
+inline void start_partials(const SegmentAttention& s, Fetcher* fetcher) {
   for (int i = 0; i < s.query_count; ++i) {
     if (s.counts[i] == 0) continue;
-    exponentiate(s.scratch + i * kSegmentTokens, s.counts[i], s.partials[i]);
+    exponentiate(s.scratch + i * kSegmentTokens, s.counts[i], s.partials[i], fetcher);
     std::memset(s.partials[i] + kPartialHeader, 0,
                 static_cast<std::size_t>(s.head_dim) * sizeof(float));
   }
@@ -240,17 +145,18 @@ inline int largest_count(const SegmentAttention& s) {
   return count;
 }
 
-// Blocks of `block` rows, over which all queries of the head pass before the next.
+// Many queries over rows in f32: blocks of `block` rows, over which all queries pass before the
+// next.
 inline void attend(const SegmentAttention& s, int block) {
   const int rows = largest_count(s);
   for (int begin = 0; begin < rows; begin += block) {
     const int end = begin + block < rows ? begin + block : rows;
-    run_queries<ScoreKeys<float>>(s, s.k_rows, begin, end);
+    run_queries<ScoreKeys<float>>(s, s.k_rows, {.begin = begin, .end = end});
   }
-  start_partials(s);
+  start_partials(s, nullptr);
   for (int begin = 0; begin < rows; begin += block) {
     const int end = begin + block < rows ? begin + block : rows;
-    run_queries<AddValues<float>>(s, s.v_rows, begin, end);
+    run_queries<AddValues<float>>(s, s.v_rows, {.begin = begin, .end = end});
   }
 }
 
@@ -260,88 +166,81 @@ inline int cached_rows(int head_dim) {
   return fitting < kKeyTile ? kKeyTile : fitting / kKeyTile * kKeyTile;
 }
 
+// Copies a head's part of bf16 rows to f32 and lets `rows` point to the copies.
+inline void expand_rows(const SegmentAttention& s, const void* const* from, float* to,
+                        const void** rows) {
+  const int count = largest_count(s);
+  Wide x;
+  for (int t = 0; t < count; ++t, to += s.head_dim) {
+    const auto* row = row_at<std::uint16_t>(s, from, t);
+    rows[t] = to;
+    int d = 0;
+    for (; d + kWideLanes <= s.head_dim; d += kWideLanes) {
+      load(x, row + d);
+      store(to + d, x);
+    }
+    if (d == s.head_dim) continue;
+    load_partial(x, row + d, s.head_dim - d);
+    store_partial(to + d, x, s.head_dim - d);
+  }
+}
+
 inline void attend_expanded(const SegmentAttention& segment) {
   const void* k_rows[kSegmentTokens];
   const void* v_rows[kSegmentTokens];
   SegmentAttention s = segment;
-  const int count = largest_count(s);
   float* k = s.scratch + kMaxQueries * kSegmentTokens;
-  expand_rows(s, s.k_rows, count, k, k_rows);
-  expand_rows(s, s.v_rows, count, k + kSegmentTokens * s.head_dim, v_rows);
+  expand_rows(s, s.k_rows, k, k_rows);
+  expand_rows(s, s.v_rows, k + kSegmentTokens * s.head_dim, v_rows);
   s.k_rows = k_rows;
   s.v_rows = v_rows;
+  s.head_offset = 0;
   attend(s, cached_rows(s.head_dim));
 }
 
-// Rows of a block, of all heads side by side, in f32. They are read in the order in which they lie
-// in memory.
-struct StreamedRows {
-  const SegmentAttention* heads = nullptr;
-  int count = 0;
-  float* to = nullptr;  // [kStreamedRows, count * head_dim]
-
-  void expand(const void* const* from, int begin, int end, int rows) const {
-    const int width = count * heads[0].head_dim;
-    for (int t = begin; t < end; ++t) {
-      if (t + kRowsAhead < rows) {
-        const auto* at = static_cast<const char*>(from[t + kRowsAhead]);
-        const int bytes = width * static_cast<int>(sizeof(std::uint16_t));
-        for (int i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(at + i);
-      }
-      expand_row(static_cast<const std::uint16_t*>(from[t]), width, to + (t - begin) * width);
-    }
-  }
-  // Where the rows of one head are then.
-  void locate(int head, int begin, int end, const void** rows) const {
-    const int head_dim = heads[0].head_dim;
-    for (int t = begin; t < end; ++t) {
-      rows[t] = to + (t - begin) * count * head_dim + head * head_dim;
-    }
-  }
-};
-
-template <typename Step>
-inline void pass_over(const StreamedRows& streamed, const void* const* from, int rows) {
-  const void* located[kSegmentTokens];
-  for (int begin = 0; begin < rows; begin += kStreamedRows) {
-    const int end = begin + kStreamedRows < rows ? begin + kStreamedRows : rows;
-    streamed.expand(from, begin, end, rows);
-    for (int h = 0; h < streamed.count; ++h) {
-      streamed.locate(h, begin, end, located);
-      run_queries<Step>(streamed.heads[h], located, begin, end);
-    }
-  }
-}
-
-// Few queries over bf16 rows that are read once, from memory.
-inline void attend_streamed(const SegmentAttention* heads, int count) {
+// Few queries over rows that are read once, from memory.
+template <typename T>
+inline void attend_streamed(const SegmentAttention* heads, int count, const FetchedRuns& fetched) {
+  Fetcher fetcher = make_fetcher(heads, count, fetched);
   const int rows = largest_count(heads[0]);
-  const StreamedRows streamed = {
-      .heads = heads, .count = count, .to = heads[0].scratch + kMaxQueries * kSegmentTokens};
-  pass_over<ScoreKeys<float>>(streamed, heads[0].k_rows, rows);
-  for (int h = 0; h < count; ++h) start_partials(heads[h]);
-  pass_over<AddValues<float>>(streamed, heads[0].v_rows, rows);
+  for (int begin = 0; begin < rows; begin += kStreamedKeys) {
+    const int end = begin + kStreamedKeys < rows ? begin + kStreamedKeys : rows;
+    for (int h = 0; h < count; ++h) {
+      run_queries<ScoreKeys<T>>(heads[h], heads[h].k_rows,
+                                {.begin = begin, .end = end, .fetcher = &fetcher});
+    }
+  }
+  for (int h = 0; h < count; ++h) start_partials(heads[h], &fetcher);
+  for (int begin = 0; begin < rows; begin += kStreamedValues) {
+    const int end = begin + kStreamedValues < rows ? begin + kStreamedValues : rows;
+    for (int h = 0; h < count; ++h) {
+      run_queries<AddValues<T>>(heads[h], heads[h].v_rows,
+                                {.begin = begin, .end = end, .fetcher = &fetcher});
+    }
+  }
 }
 
-void attend_segment(const SegmentAttention* heads, int count) {
-  const bool many = heads[0].query_count >= kExpandQueries;
-  if (heads[0].element == Element::kF32) {
-    for (int h = 0; h < count; ++h) attend(heads[h], cached_rows(heads[h].head_dim));
-  } else if (many) {
-    for (int h = 0; h < count; ++h) attend_expanded(heads[h]);
-  } else {
-    // The scratch of one head takes a block of so many heads.
-    constexpr int kMostHeads = 2 * kSegmentTokens / kStreamedRows;
-    for (int h = 0; h < count; h += kMostHeads) {
-      attend_streamed(heads + h, count - h < kMostHeads ? count - h : kMostHeads);
+void attend_segment(const SegmentAttention* heads, int count, const FetchedRuns& fetched) {
+  const bool bf16 = heads[0].element == Element::kBF16;
+  if (heads[0].query_count < kExpandQueries) {
+    if (bf16) return attend_streamed<std::uint16_t>(heads, count, fetched);
+    return attend_streamed<float>(heads, count, fetched);
+  }
+  for (int h = 0; h < count; ++h) {
+    if (bf16) {
+      attend_expanded(heads[h]);
+    } else {
+      attend(heads[h], cached_rows(heads[h].head_dim));
     }
   }
 }
 
 void merge_partial(float* state, const float* partial, int head_dim) {
   const float max = partial[0] > state[0] ? partial[0] : state[0];
-  const float keep = exp1(state[0] - max);
-  const float add = exp1(partial[0] - max);
+  F8 shares = {state[0] - max, partial[0] - max};
+  exp_of(shares);
+  const float keep = shares[0];
+  const float add = shares[1];
   state[0] = max;
   for (int i = 1; i < kPartialHeader + head_dim; ++i) {
     state[i] = state[i] * keep + partial[i] * add;

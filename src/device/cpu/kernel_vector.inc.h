@@ -169,10 +169,3 @@ inline void exp_of(F8& x) { exp_lanes<F8, I8, U8>(x); }
 #if defined(HISPARSE_AVX512)
 inline void exp_of(F16& x) { exp_lanes<F16, I16, U16>(x); }
 #endif
-
-inline float exp1(float x) {
-  F8 lanes;
-  splat(lanes, x);
-  exp_of(lanes);
-  return lanes[0];
-}

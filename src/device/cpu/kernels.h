@@ -133,16 +133,28 @@ struct PanelProduct {
 
 // Attention of up to kMaxQueries queries over one segment of one KV head.
 struct SegmentAttention {
-  const void* const* k_rows = nullptr;     // [counts max] rows [head_dim] of `element`
+  const void* const* k_rows = nullptr;     // [counts max] rows of `element`, of all KV heads
   const void* const* v_rows = nullptr;     // the same of the values
   const float* queries[kMaxQueries] = {};  // [head_dim] each
   float* partials[kMaxQueries] = {};       // [kPartialHeader + head_dim] each; written if count > 0
   int counts[kMaxQueries] = {};            // tokens in front that query i sees; 0: none
   float* scratch = nullptr;                // [attention_scratch(head_dim)]
+  std::int64_t head_offset = 0;            // bytes from a row to this head's [head_dim] values
   int query_count = 0;
   int head_dim = 0;
   float scale = 0.0f;
   Element element = Element::kF32;
+};
+
+// What few queries read from memory: fetched while they compute, in this order, as evenly as their
+// work allows. There may be more than they read: what comes next.
+struct FetchedRun {
+  const char* begin = nullptr;
+  const char* end = nullptr;
+};
+struct FetchedRuns {
+  const FetchedRun* runs = nullptr;  // [count]
+  int count = 0;
 };
 
 // The scores of all queries; keys and values of a segment in f32.
@@ -162,9 +174,9 @@ struct KernelTable {
   // out[i] = exp((in[i] - max) * inverse_temperature), 0 for NaN.
   void (*softmax_weights)(const float* in, float* out, std::int64_t count, float max,
                           float inverse_temperature);
-  // The same segment for `heads` KV heads, whose rows are neighbours in memory: with few queries
-  // all heads pass over a few rows at a time, so that memory is read in its order.
-  void (*attend_segment)(const SegmentAttention* segments, int heads);
+  // The same segment for `heads` KV heads: with few queries all heads pass over a few rows at a
+  // time, so that memory is read nearly in its order.
+  void (*attend_segment)(const SegmentAttention* segments, int heads, const FetchedRuns& fetched);
   // state = state (the segments so far) merged with `partial` (the next segment).
   void (*merge_partial)(float* state, const float* partial, int head_dim);
   void (*finish_attention)(const float* state, float* out, int head_dim);

@@ -1,6 +1,7 @@
 // Reads a KvPages table: from (sequence slot, token) to the row in memory.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -35,21 +36,18 @@ class KvView final {
     return row(slot, token) + pages_.v_offset;
   }
 
-  // Fills k[count] and v[count] with where the rows of one KV head lie, from token `first` on.
-  struct HeadRows {
-    const void** k;
-    const void** v;
-  };
-  void locate(std::int32_t slot, std::int64_t first, int count, int kv_head,
-              const HeadRows& out) const {
-    std::int64_t page_index = first / pages_.page_tokens;
-    std::int64_t in_page = first % pages_.page_tokens;
-    for (int done = 0; done < count; ++page_index, in_page = 0) {
-      const std::byte* base = page(slot, page_index) + kv_head * head_bytes();
-      for (; done < count && in_page < pages_.page_tokens; ++done, ++in_page) {
-        out.k[done] = base + pages_.k_offset + in_page * row_bytes();
-        out.v[done] = base + pages_.v_offset + in_page * row_bytes();
-      }
+  // Calls body(first row of keys, first row of values, rows) for the part of tokens
+  // [first, first + count) that lies in each page; the rows of a part are neighbours in memory.
+  template <typename Body>
+  void for_parts(std::int32_t slot, std::int64_t first, std::int64_t count,
+                 const Body& body) const {
+    while (count > 0) {
+      const std::int64_t in_page = first % pages_.page_tokens;
+      const std::int64_t rows = std::min(count, pages_.page_tokens - in_page);
+      const std::byte* base = page(slot, first / pages_.page_tokens) + in_page * row_bytes();
+      body(base + pages_.k_offset, base + pages_.v_offset, rows);
+      first += rows;
+      count -= rows;
     }
   }
 

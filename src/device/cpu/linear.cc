@@ -12,6 +12,11 @@ namespace {
 
 // Products that are worth a task: a few microseconds.
 constexpr std::int64_t kProductsPerTask = 65536;
+// The largest range of panels is this part of what a thread has to do.
+constexpr std::int64_t kRangesPerThread = 2;
+// Rows of a block are a multiple of all tile sizes.
+constexpr std::int64_t kBlockMultiple = 12;
+static_assert(kMaxProductRows % kBlockMultiple == 0);
 
 const PackedWeight& packed(const LinearProduct& product) {
   return static_cast<const PackedWeight&>(*product.weight);
@@ -84,42 +89,73 @@ class LinearRun final {
     context_.kernels.pack_rows(job);
   }
 
-  // Tasks go over the row blocks, within one over the products, within one over groups of panels.
+  // Panels [first, last) of a product.
+  struct PanelRange {
+    int product = 0;
+    std::int64_t first = 0;
+    std::int64_t last = 0;
+  };
+
+  // Cuts the panels of products [begin, end). One row block reads its weights from memory, best in
+  // long runs: ranges are long in front, and short in the end so that the threads finish together.
+  // Several row blocks share ranges that stay in the caches.
+  std::vector<PanelRange>& cut_panels(int begin, int end, std::int64_t blocks) const {
+    thread_local std::vector<PanelRange> ranges;
+    const std::int64_t products = std::min<std::int64_t>(params_.rows, kMaxProductRows) * k_;
+    const std::int64_t least =
+        std::max<std::int64_t>(1, kProductsPerTask / (products * kPanelColumns));
+    const std::int64_t parts = kRangesPerThread * context_.pool.threads();
+    std::int64_t left = 0;
+    for (int i = begin; i < end; ++i) left += packed(params_.products[i]).panels();
+    ranges.clear();
+    for (int i = begin; i < end; ++i) {
+      const std::int64_t panels = packed(params_.products[i]).panels();
+      for (std::int64_t first = 0; first < panels;) {
+        const std::int64_t count = blocks > 1 ? least : std::max(least, left / parts);
+        const std::int64_t last = std::min(panels, first + count);
+        ranges.push_back({.product = i, .first = first, .last = last});
+        left -= last - first;
+        first = last;
+      }
+    }
+    return ranges;
+  }
+
   void multiply(int begin, int end, std::int64_t row_bytes) const {
     const std::int64_t blocks = ceil_div(params_.rows, kMaxProductRows);
-    const std::int64_t products = std::min<std::int64_t>(params_.rows, kMaxProductRows) * k_;
-    const std::int64_t group =
-        std::max<std::int64_t>(1, kProductsPerTask / (products * kPanelColumns));
-    std::int64_t groups_before[kMaxProducts + 1] = {};
-    for (int i = begin; i < end; ++i) {
-      groups_before[i + 1] =
-          groups_before[i] + ceil_div(packed(params_.products[i]).panels(), group);
-    }
-    const std::int64_t groups = groups_before[end];
-    for_chunks(context_.pool, blocks * groups, 1, [&](std::int64_t task, std::int64_t) {
-      const std::int64_t row = task / groups * kMaxProductRows;
-      int i = begin;
-      while (task % groups >= groups_before[i + 1]) ++i;
-      const PackedWeight& weight = packed(params_.products[i]);
-      const std::int64_t first = (task % groups - groups_before[i]) * group;
-      const std::int64_t last = std::min(weight.panels(), first + group);
-      for (std::int64_t panel = first; panel < last; ++panel) {
-        multiply_panel(params_.products[i], panel, row, tiles_ + row * row_bytes);
+    // Of equal size, in whole tiles.
+    const std::int64_t block_rows =
+        ceil_div(ceil_div(params_.rows, blocks), kBlockMultiple) * kBlockMultiple;
+    const std::vector<PanelRange>& cut = cut_panels(begin, end, blocks);
+    const PanelRange* ranges = cut.data();
+    const auto tasks = static_cast<std::int64_t>(cut.size()) * blocks;
+    for_chunks(context_.pool, tasks, 1, [&](std::int64_t task, std::int64_t) {
+      const PanelRange& range = ranges[task / blocks];
+      const Rows rows = {.first = task % blocks * block_rows,
+                         .count = std::min(block_rows, params_.rows - task % blocks * block_rows)};
+      if (rows.count <= 0) return;
+      for (std::int64_t panel = range.first; panel < range.last; ++panel) {
+        multiply_panel(params_.products[range.product], panel, rows,
+                       tiles_ + rows.first * row_bytes);
       }
     });
   }
 
-  void multiply_panel(const LinearProduct& product, std::int64_t panel, std::int64_t row,
+  struct Rows {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+  };
+  void multiply_panel(const LinearProduct& product, std::int64_t panel, const Rows& rows,
                       const std::byte* tiles) const {
     const PackedWeight& weight = packed(product);
     const std::int64_t column = panel * kPanelColumns;
     context_.kernels.multiply_panel(
         {.panel = weight.panel(panel),
          .tiles = tiles,
-         .out = pointer_to(product.out) + row * weight.rows() + column,
+         .out = pointer_to(product.out) + rows.first * weight.rows() + column,
          .k = k_,
          .out_stride = weight.rows(),
-         .rows = static_cast<int>(std::min<std::int64_t>(kMaxProductRows, params_.rows - row)),
+         .rows = static_cast<int>(rows.count),
          .columns = static_cast<int>(std::min<std::int64_t>(kPanelColumns, weight.rows() - column)),
          .element = weight.element(),
          .activation = weight.activation(),
