@@ -64,7 +64,9 @@ absl::Status generate(const config::GenerateSettings& settings) {
   request.sampling.stop = settings.stop;
   HS_ASSIGN_OR_RETURN(engine::RequestHandle handle,
                       model->launched.engine->submit(std::move(request), nullptr));
-  return print_output(handle);
+  absl::Status status = print_output(handle);
+  wait_until_kept(*model->launched.engine);
+  return status;
 }
 
 }  // namespace

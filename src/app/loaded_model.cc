@@ -2,8 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "app/startup_phases.h"
@@ -63,6 +65,12 @@ void log_plan(const engine::LaunchPlan& plan) {
     spdlog::info("KV tiers: {} pages resident, {} in host memory, {} on disk{}",
                  worker.resident_slots, worker.host_slots, worker.disk_slots,
                  worker.disk_slots > 0 ? " in " + worker.disk_folder : "");
+    if (worker.disk_files == engine::DiskFiles::kKept &&
+        worker.disk_slots < worker.resident_slots) {
+      spdlog::warn(
+          "--kv-disk-persist: the disk holds fewer pages than the slab; raise --kv-disk-space to "
+          "keep all of them for the next start");
+    }
   }
   if (engine::kv_cache_tokens(plan) < plan.max_model_len) {
     spdlog::warn(
@@ -130,6 +138,19 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSett
   phases.end("weights and threads");
   spdlog::info("ready after {}", phases.summary());
   return model;
+}
+
+void wait_until_kept(const engine::Engine& engine) {
+  constexpr auto kPatience = std::chrono::seconds(2);
+  std::int32_t left = engine.stats()->kv.unpersisted;
+  for (auto since = std::chrono::steady_clock::now();
+       left > 0 && std::chrono::steady_clock::now() - since < kPatience;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    const std::int32_t now = engine.stats()->kv.unpersisted;
+    if (now < left) since = std::chrono::steady_clock::now();
+    left = now;
+  }
+  if (left > 0) spdlog::warn("{} KV pages are not kept for the next start", left);
 }
 
 }  // namespace hisparse::app

@@ -38,4 +38,9 @@ struct LoadOptions {
 absl::StatusOr<std::unique_ptr<LoadedModel>> load_model(const config::EngineSettings& settings,
                                                         const LoadOptions& load);
 
+// At the end of a command: full pages may still be on their way to disk for the next start. Waits
+// while there are fewer and fewer of them (a full disk takes no more), and warns of those that are
+// left.
+void wait_until_kept(const engine::Engine& engine);
+
 }  // namespace hisparse::app

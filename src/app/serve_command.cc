@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "app/loaded_model.h"
@@ -98,21 +97,6 @@ bool serve_until_told(ShutdownSignals& signals, const engine::Engine& engine) {
     if (signals.wait(kWatchInterval) > 0) return true;
     if (engine.lifecycle() == engine::Lifecycle::kFailed) return false;
   }
-}
-
-// Full pages are still on their way to disk for the next start. Waits while there are fewer and
-// fewer of them: a full disk takes no more.
-void wait_until_kept(const engine::Engine& engine) {
-  constexpr auto kPatience = std::chrono::seconds(2);
-  std::int32_t left = engine.stats()->kv.unpersisted;
-  for (auto since = std::chrono::steady_clock::now();
-       left > 0 && std::chrono::steady_clock::now() - since < kPatience;) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    const std::int32_t now = engine.stats()->kv.unpersisted;
-    if (now < left) since = std::chrono::steady_clock::now();
-    left = now;
-  }
-  if (left > 0) spdlog::warn("{} KV pages are not kept for the next start", left);
 }
 
 absl::Status serve(const config::ServeSettings& settings) {

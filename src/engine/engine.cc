@@ -109,8 +109,14 @@ absl::StatusOr<RequestHandle> Engine::submit(Request request, std::function<void
 }
 
 std::shared_ptr<const EngineStats> Engine::stats() const {
-  std::lock_guard lock(mutex_);
-  return stats_;
+  std::shared_ptr<EngineStats> stats;
+  {
+    std::lock_guard lock(mutex_);
+    stats = std::make_shared<EngineStats>(*stats_);
+  }
+  // Refusals come without a turn of the engine.
+  for (std::size_t why = 0; why < kRefusals; ++why) stats->refused[why] = refused_[why];
+  return stats;
 }
 
 bool Engine::making_progress() const {
@@ -175,7 +181,6 @@ void Engine::take_step_result(const StepResult& result) {
 
 void Engine::publish() {
   auto stats = std::make_shared<EngineStats>(core_.stats());
-  for (std::size_t why = 0; why < kRefusals; ++why) stats->refused[why] = refused_[why];
   stats->page_bytes = config_.page_bytes;
   stats->planned = config_.planned;
   stats->allocated = executor_->allocated();

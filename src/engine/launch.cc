@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "engine/dense_pages.h"
 #include "engine/worker_group.h"
+#include "format/digest.h"
 #include "kv/metadata.h"
 #include "transfer/page_mover.h"
 
@@ -174,6 +175,39 @@ absl::StatusOr<base::Ledger> plan_all_ranks(const format::Checkpoint& checkpoint
   return ledger;
 }
 
+// `launched` knows its plan, its store and the devices.
+CoreConfig core_config(const format::Checkpoint& checkpoint, const LaunchOptions& options,
+                       const LaunchedEngine& launched) {
+  const LaunchPlan& plan = launched.plan;
+  CoreConfig core;
+  core.scheduler = {.max_batched_tokens = plan.worker.model.max_rows,
+                    .max_sequences = plan.worker.max_sequences,
+                    .max_preemptions = options.settings.max_preemptions};
+  core.kv = controller_config(options.settings, plan);
+  core.model_digest = checkpoint.digest();
+  // A later process may come with a file that differs anywhere.
+  if (launched.store != nullptr) {
+    core.model_digest += "/" + format::content_digest(checkpoint.tensors());
+  }
+  core.numerics = std::string(kNumericsVersion) + "/" +
+                  std::string(device::name_of(plan.worker.model.compute)) + "/" +
+                  std::string(base::name_of(plan.worker.model.kv_dtype)) + "/" +
+                  launched.isa_level + "/" + std::to_string(plan.ranks);
+  if (plan.worker.kv_source != nullptr) {
+    core.prompt_rows = PromptRows::kInjected;
+    core.numerics += "/injected";  // never taken for what the model computes
+  }
+  core.end_tokens = plan.spec.end_tokens;
+  for (base::TokenId token : options.end_tokens) {
+    if (std::ranges::find(core.end_tokens, token) == core.end_tokens.end()) {
+      core.end_tokens.push_back(token);
+    }
+  }
+  core.max_model_len = plan.max_model_len;
+  core.vocabulary = plan.spec.vocabulary;
+  return core;
+}
+
 // What an earlier process left in the folder, for the controller.
 absl::StatusOr<std::vector<kv::PersistedPage>> load_pages(transfer::PageStore& store,
                                                           const WorkerGroup& workers,
@@ -280,32 +314,11 @@ absl::StatusOr<LaunchedEngine> launch(const format::Checkpoint& checkpoint, cons
                                          options.progress));
   launched.isa_level = workers->isa_level();
   EngineConfig config;
-  config.core.scheduler = {.max_batched_tokens = plan.worker.model.max_rows,
-                           .max_sequences = plan.worker.max_sequences,
-                           .max_preemptions = options.settings.max_preemptions};
-  config.core.kv = controller_config(options.settings, plan);
-  config.core.model_digest = checkpoint.digest();
-  config.core.numerics = std::string(kNumericsVersion) + "/" +
-                         std::string(device::name_of(plan.worker.model.compute)) + "/" +
-                         std::string(base::name_of(plan.worker.model.kv_dtype)) + "/" +
-                         launched.isa_level + "/" + std::to_string(plan.ranks);
-  if (plan.worker.kv_source != nullptr) {
-    config.core.prompt_rows = PromptRows::kInjected;
-    config.core.numerics += "/injected";  // never taken for what the model computes
-  }
+  config.core = core_config(checkpoint, options, launched);
   std::vector<kv::PersistedPage> persisted;
   if (launched.store != nullptr) {
     HS_ASSIGN_OR_RETURN(persisted, load_pages(*launched.store, *workers, config.core));
   }
-  config.core.end_tokens = plan.spec.end_tokens;
-  for (base::TokenId token : options.end_tokens) {
-    const auto& known = config.core.end_tokens;
-    if (std::find(known.begin(), known.end(), token) == known.end()) {
-      config.core.end_tokens.push_back(token);
-    }
-  }
-  config.core.max_model_len = plan.max_model_len;
-  config.core.vocabulary = plan.spec.vocabulary;
   config.max_live_requests = options.max_live_requests;
   config.planned = plan.ledger;
   config.page_bytes = plan.page_bytes;

@@ -45,6 +45,10 @@ class Hasher final {
     add_bytes(bytes.data(), kSampleBytes);
     add_bytes(bytes.data() + bytes.size() - kSampleBytes, kSampleBytes);
   }
+  void add_all(std::span<const std::byte> bytes) {
+    add_size(bytes.size());
+    add_bytes(bytes.data(), bytes.size());
+  }
   void add_size(std::size_t size) { add(static_cast<std::int64_t>(size)); }
 
   std::string hex() const {
@@ -65,6 +69,12 @@ class Hasher final {
 };
 
 }  // namespace
+
+std::string content_digest(std::span<const TensorView> tensors) {
+  Hasher hasher;
+  for (const TensorView& tensor : tensors) hasher.add_all(tensor.bytes);
+  return hasher.hex();
+}
 
 std::string checkpoint_digest(const Metadata& metadata, std::span<const TensorView> tensors) {
   Hasher hasher;

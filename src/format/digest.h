@@ -16,4 +16,8 @@ namespace hisparse::format {
 // large tensor and is no defence against one who wants a collision.
 std::string checkpoint_digest(const Metadata& metadata, std::span<const TensorView> tensors);
 
+// The same over every byte of the tensors, without the metadata: as slow as reading them. For what
+// outlives the process.
+std::string content_digest(std::span<const TensorView> tensors);
+
 }  // namespace hisparse::format

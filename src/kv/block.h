@@ -49,6 +49,7 @@ struct Block {
   std::uint64_t published = 0;  // one more for each block that was indexed; set when indexed
   std::int32_t depth = 0;       // page number in every sequence that holds it
   bool indexed = false;
+  bool adopted = false;     // its copy on disk was written by an earlier process
   base::TransferId moving;  // the one transfer that reads or fills a copy; not valid if none does
 
   bool live() const {

@@ -138,6 +138,7 @@ void ControllerState::adopt_block(const BlockContent& content, std::int32_t dept
   Block& adopted = block(id);
   adopted.depth = depth;
   adopted.stamp = stamp;
+  adopted.adopted = true;
   adopted.tokens.assign(content.tokens.begin(), content.tokens.end());
   adopted.copy(Tier::kDisk) = BlockCopy{.slot = slot, .state = CopyState::kFilling};
   set_copy_state(id, Tier::kDisk, CopyState::kReady);
@@ -244,6 +245,7 @@ std::shared_ptr<const PersistedPage> ControllerState::persisted_form(const Block
 TransferOp ControllerState::start_move(base::BlockId id, Tier from, Tier to, MoveReason reason) {
   Block& moved = block(id);
   HS_CHECK(full(moved) && moved.whole_in(from) && !moved.copy(to) && !moved.moving.valid());
+  if (to == Tier::kDisk) moved.adopted = false;
   moved.moving = base::TransferId(next_transfer++);
   set_copy_state(id, from, CopyState::kDraining);
   moved.copy(to) = BlockCopy{.slot = pool(to).take(id), .state = CopyState::kFilling};
@@ -280,6 +282,8 @@ void ControllerState::end_move(base::TransferId id, bool filled, std::vector<Loc
     note_persistence(op.block);
   } else {
     give_back_copy(moved, op.to.tier, freed);
+    // The place may be bad, not the tier.
+    pool(op.to.tier).use_last(op.to.slot);
     if (op.to.tier > op.from.tier) ++failed_writes[index_of(op.to.tier)];
     ++totals.failed_transfers;
   }

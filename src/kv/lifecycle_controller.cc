@@ -113,11 +113,13 @@ void count_exchanges(ControllerState& state, const KvPlan& plan) {
 
 // The copy at `location` is bad. Nobody reads it.
 void lose_copy(ControllerState& state, const Location& location, KvCommit& commit) {
-  ++state.totals.lost_pages;
-  ++state.lost_copies[index_of(location.tier)];
   const base::BlockId id = state.pool(location.tier).owner(location.slot);
-  if (!id.valid()) return;  // it was its reader's alone, and has gone with it
+  // It was its reader's alone, or stood behind a page that was lost before it: it has gone.
+  if (!id.valid()) return;
   const Block& block = state.block(id);
+  ++state.totals.lost_pages;
+  // What an earlier process wrote says nothing about the tier as it is now.
+  if (!block.adopted) ++state.lost_copies[index_of(location.tier)];
   const bool only = std::ranges::none_of(
       kAllTiers, [&](Tier tier) { return tier != location.tier && block.whole_in(tier); });
   if (only) {

@@ -144,6 +144,10 @@ void add_tiers(Families& families, const EngineStats& stats) {
   families.push_back(gauge("hisparse_kv_unpersisted_pages",
                            "Pages that are yet to be copied to disk for the next process.",
                            one(std::int64_t{kv.unpersisted})));
+}
+
+// What steps had to do with pages that were not resident.
+void add_reads(Families& families, const EngineStats& stats) {
   families.push_back(
       counter("hisparse_kv_streamed_bytes_total",
               "Bytes read from disk by steps for pages that were not in memory, over all ranks.",
@@ -159,7 +163,8 @@ void add_tiers(Families& families, const EngineStats& stats) {
                              one(stats.room_wait)));
   std::vector<Series> hits;
   for (const kv::Tier tier : kv::kAllTiers) {
-    hits.push_back({{{"tier", label(tier)}}, static_cast<double>(kv.hit_pages[index_of(tier)])});
+    hits.push_back(
+        {{{"tier", label(tier)}}, static_cast<double>(stats.kv.hit_pages[index_of(tier)])});
   }
   families.push_back(counter("hisparse_prefix_cache_hit_pages_total",
                              "Pages found in the prefix index, by where they lay.", hits));
@@ -206,6 +211,7 @@ void add_kv(Families& families, const EngineStats& stats) {
                              "Completions of transfers that were not in flight.",
                              one(kv.stray_completions)));
   add_tiers(families, stats);
+  add_reads(families, stats);
   add_heat(families, kv);
 }
 

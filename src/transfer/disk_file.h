@@ -21,8 +21,8 @@ class DiskFile final {
   // A scratch file has no name once it is open, so nothing is left behind when the process dies.
   static absl::StatusOr<std::unique_ptr<DiskFile>> scratch(const std::string& folder,
                                                            std::int64_t bytes);
-  // A kept file has the name, its content stays, and only its owner may read it. Unavailable while
-  // another process has it open.
+  // A kept file has the name, its content stays, and it is made for its owner's eyes only. Nothing
+  // here keeps another process away (PageStore does).
   static absl::StatusOr<std::unique_ptr<DiskFile>> kept(const std::string& folder,
                                                         const std::string& name,
                                                         std::int64_t bytes);

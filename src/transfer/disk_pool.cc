@@ -30,10 +30,10 @@ std::int64_t sealed_bytes(const PageShape& page) {
 
 // The place is part of it, so that a slice that was written elsewhere does not pass for this one.
 std::uint64_t checksum_of(std::span<const std::byte> bytes, base::SlotId slot, std::int32_t layer,
-                          std::uint64_t write) {
+                          std::uint64_t seed) {
   const std::uint64_t place =
       static_cast<std::uint64_t>(slot.value()) << 32 | static_cast<std::uint32_t>(layer);
-  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), place ^ (write * kGoldenRatio));
+  return XXH3_64bits_withSeed(bytes.data(), bytes.size(), place ^ (seed * kGoldenRatio));
 }
 
 // In front of the pages of a kept file.
@@ -93,6 +93,7 @@ absl::Status DiskPool::begin_store(std::uint64_t store) {
   head.checksum = checksum_of(head);
   AlignedBuffer block(kHeadBytes);
   std::memcpy(block.bytes().data(), &head, sizeof(head));
+  store_ = store;
   return file_->write(block.bytes(), 0, "the head of the KV pages could not be written");
 }
 
@@ -114,8 +115,9 @@ absl::Status DiskPool::write(base::SlotId slot, std::uint64_t number, std::span<
   for (std::int32_t layer = 0; layer < page_.layers; ++layer) {
     const auto slice = slices.subspan(static_cast<std::size_t>(layer * slice_bytes_),
                                       static_cast<std::size_t>(slice_bytes_));
-    const Seal seal = {.checksum = checksum_of(slice.first(layer_bytes), slot, layer, number),
-                       .write = number};
+    const Seal seal = {
+        .checksum = checksum_of(slice.first(layer_bytes), slot, layer, number ^ store_),
+        .write = number};
     const auto behind = slice.subspan(layer_bytes);
     std::ranges::fill(behind, std::byte{});
     std::memcpy(behind.data(), &seal, sizeof(seal));
@@ -133,7 +135,7 @@ absl::Status DiskPool::verify(base::SlotId slot, std::int32_t layer,
   const std::uint64_t write =
       last_write_[static_cast<std::size_t>(slot.value())].load(std::memory_order_relaxed);
   if (seal.write == write && write != kNeverWritten &&
-      seal.checksum == checksum_of(slice.first(layer_bytes), slot, layer, write)) {
+      seal.checksum == checksum_of(slice.first(layer_bytes), slot, layer, write ^ store_)) {
     return absl::OkStatus();
   }
   return absl::DataLossError("slot " + std::to_string(slot.value()) + ", layer " +

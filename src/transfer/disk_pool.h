@@ -46,7 +46,9 @@ class DiskPool final {
 
   // The store that a kept file belongs to; none if it has no head that is whole.
   std::optional<std::uint64_t> store() const;
-  // A kept file belongs to this store from now on. Unavailable when it cannot be written.
+  // A kept file belongs to this store from now on, and so do the seals of its slices: those of
+  // another store are not taken for its own. Before anything is written or read. Unavailable when
+  // it cannot be written.
   absl::Status begin_store(std::uint64_t store);
   // What the slot holds was written under this number, or never (a read is DataLoss then).
   static constexpr std::uint64_t kNeverWritten = 0;
@@ -78,6 +80,7 @@ class DiskPool final {
   const std::int64_t head_bytes_;
   const PageShape page_;
   const std::int64_t slice_bytes_;
+  std::uint64_t store_ = 0;                             // of a kept file
   std::vector<std::atomic<std::uint64_t>> last_write_;  // [slot]
 };
 

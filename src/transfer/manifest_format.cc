@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -118,8 +119,13 @@ class Listing final {
       pages_.erase(held->second);
       order_of_.erase(held);
     }
+    missing_.erase(fields.slot);
+    if (fields.kind == kForgotten) return true;
     // The file of pages may have been made smaller.
-    if (fields.kind == kForgotten || fields.slot >= slots_) return true;
+    if (fields.slot >= slots_) {
+      missing_.insert(fields.slot);
+      return true;
+    }
     kv::PersistedPage page = {.slot = base::SlotId(fields.slot),
                               .write = fields.write,
                               .root = fields.root,
@@ -134,6 +140,7 @@ class Listing final {
     return true;
   }
 
+  std::int64_t missing() const { return static_cast<std::int64_t>(missing_.size()); }
   std::vector<kv::PersistedPage> take_pages() {
     std::vector<kv::PersistedPage> pages;
     pages.reserve(pages_.size());
@@ -146,6 +153,7 @@ class Listing final {
   const std::int32_t slots_;
   std::map<std::int64_t, kv::PersistedPage> pages_;  // by order
   std::map<std::int32_t, std::int64_t> order_of_;    // by slot
+  std::set<std::int32_t> missing_;
   std::int64_t next_ = 0;
 };
 
@@ -195,6 +203,7 @@ absl::StatusOr<ManifestContent> decode_manifest(std::string_view bytes, std::int
     if (!listing.add(bytes.substr(at, record_bytes))) ++content.bad_records;
   }
   content.torn_bytes = static_cast<std::int64_t>(bytes.size() - at);
+  content.missing_slots = listing.missing();
   content.pages = listing.take_pages();
   return content;
 }

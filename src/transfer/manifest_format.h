@@ -27,6 +27,7 @@ struct ManifestContent {
   ManifestHeader header;
   std::vector<kv::PersistedPage> pages;  // that are listed in the end, oldest first
   std::int64_t bad_records = 0;          // whose checksum or values are wrong: skipped
+  std::int64_t missing_slots = 0;        // pages in slots that there are no more
   std::int64_t torn_bytes = 0;           // behind the last whole record
 };
 

@@ -31,9 +31,9 @@ class PageMover final : public Mover {
                                                            PageStore* store = nullptr);
   ~PageMover() override;
 
-  // Host memory of one rank that create() takes with a disk tier, in this many allocations.
-  static constexpr int kThreadsPerRank =
-      2;  // one waits for the disk while another copies or checks
+  // One waits for the disk while another copies or checks. With a disk tier each has a page of
+  // staging (PageCopier::staging_bytes).
+  static constexpr int kThreadsPerRank = 2;
 
   void set_wake(std::function<void()> wake) override { wake_ = std::move(wake); }
   void submit(kv::TransferPlan plan) override;

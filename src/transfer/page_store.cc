@@ -75,7 +75,10 @@ absl::StatusOr<std::unique_ptr<PageStore>> PageStore::open(const std::string& fo
     return errno == EACCES ? absl::PermissionDeniedError(text) : absl::NotFoundError(text);
   }
   if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    const bool taken = errno == EWOULDBLOCK;
+    const std::string text = error_text("--kv-disk-path " + folder + " cannot be locked");
     ::close(lock);
+    if (!taken) return absl::UnavailableError(text);
     return absl::UnavailableError("--kv-disk-path " + folder +
                                   " keeps the pages of another running process: give each its own "
                                   "folder");
@@ -116,6 +119,9 @@ absl::StatusOr<ManifestContent> PageStore::read(const Identity& identity,
     return absl::FailedPreconditionError("they belong to " + content.header.identity +
                                          ", and this process serves " + ours);
   }
+  if (content.header.page_tokens != identity.page_tokens) {
+    return absl::DataLossError("the manifest contradicts itself");
+  }
   if (content.header.run >= kMaxRun) {
     return absl::FailedPreconditionError("too many processes have written to them");
   }
@@ -141,6 +147,10 @@ absl::StatusOr<std::vector<kv::PersistedPage>> PageStore::load(
           "which are ignored",
           content.bad_records, content.torn_bytes);
     }
+    if (content.missing_slots > 0) {
+      spdlog::warn("{} more do not fit into --kv-disk-space any more and are gone",
+                   content.missing_slots);
+    }
   } else if (absl::IsNotFound(found.status())) {
     spdlog::info("KV pages on disk: none kept from earlier");
   } else {
@@ -152,13 +162,19 @@ absl::StatusOr<std::vector<kv::PersistedPage>> PageStore::load(
              .page_tokens = identity.page_tokens,
              .identity = identity_text(identity, ranks)};
   listed_.assign(static_cast<std::size_t>(ranks.front()->slots()), false);
+  remove_files_from(static_cast<std::int32_t>(ranks.size()));
   // First the manifest: without it the heads of the files name a store that nothing knows.
   HS_RETURN_IF_ERROR(rewrite(content.pages));
   for (DiskPool* rank : ranks) {
-    if (!found.ok()) HS_RETURN_IF_ERROR(rank->begin_store(header_.store));
+    HS_RETURN_IF_ERROR(rank->begin_store(header_.store));
     for (const kv::PersistedPage& page : content.pages) rank->adopt(page.slot, page.write);
   }
   return std::move(content.pages);
+}
+
+// Of a process with more ranks: they would take room that nobody counts.
+void PageStore::remove_files_from(std::int32_t rank) const {
+  while (::unlink((folder_ + "/" + file_name(rank)).c_str()) == 0) ++rank;
 }
 
 // In one step: a process that dies meanwhile leaves the old manifest or the new one.
@@ -170,7 +186,8 @@ absl::Status PageStore::rewrite(const std::vector<kv::PersistedPage>& pages) {
   std::string bytes = encode_header(header_);
   for (const kv::PersistedPage& page : pages) bytes += encode_kept(header_, page);
   absl::Status status = write_all(file, bytes);
-  if (status.ok() && (::fdatasync(file) != 0 || ::rename(fresh.c_str(), path().c_str()) != 0)) {
+  if (status.ok() && (::fdatasync(file) != 0 || ::rename(fresh.c_str(), path().c_str()) != 0 ||
+                      ::fsync(lock_) != 0)) {
     status = absl::UnavailableError(error_text(path() + " cannot be written"));
   }
   if (!status.ok()) {
@@ -192,15 +209,14 @@ absl::Status PageStore::rewrite(const std::vector<kv::PersistedPage>& pages) {
 void PageStore::forget(base::SlotId slot) {
   std::lock_guard lock(mutex_);
   const auto at = static_cast<std::size_t>(slot.value());
-  if (!listed_[at]) return;
-  append(encode_forgotten(header_, slot));
+  if (!listed_[at] || !append(encode_forgotten(header_, slot))) return;
   listed_[at] = false;
   --listed_pages_;
 }
 
 void PageStore::keep(const kv::PersistedPage& page) {
   std::lock_guard lock(mutex_);
-  append(encode_kept(header_, page));
+  if (!append(encode_kept(header_, page))) return;
   const auto at = static_cast<std::size_t>(page.slot.value());
   if (!listed_[at]) ++listed_pages_;
   listed_[at] = true;
@@ -209,18 +225,23 @@ void PageStore::keep(const kv::PersistedPage& page) {
   }
 }
 
-void PageStore::append(const std::string& record) {
-  if (failed_) return;
+bool PageStore::append(const std::string& record) {
+  if (failed_) return false;
   const absl::Status status = write_all(manifest_, record);
   if (status.ok()) {
     bytes_ += static_cast<std::int64_t>(record.size());
     ++records_;
-    return;
+    told_ = false;
+    return true;
   }
   // Half a record would spoil those behind it.
   failed_ = ::ftruncate(manifest_, bytes_) != 0 || ::lseek(manifest_, bytes_, SEEK_SET) < 0;
-  spdlog::error("a KV page is not kept for the next start: {}{}", std::string(status.message()),
-                failed_ ? "; nor are later ones" : "");
+  if (!std::exchange(told_, true)) {
+    spdlog::error("KV pages are not kept for the next start{}: {}",
+                  failed_ ? "" : " until the manifest can be written",
+                  std::string(status.message()));
+  }
+  return false;
 }
 
 void PageStore::compact() {

@@ -48,7 +48,7 @@ class PageStore final {
   std::int64_t first_write() const;
 
   // "The slot will be written", "the slot holds this page". Any thread. Where the manifest cannot
-  // be written the page is not kept; that is logged once.
+  // be written the page is not kept; that is logged once, until it can be again.
   void forget(base::SlotId slot);
   void keep(const kv::PersistedPage& page);
 
@@ -60,7 +60,8 @@ class PageStore final {
   absl::StatusOr<ManifestContent> read(const Identity& identity,
                                        const std::vector<DiskPool*>& ranks) const;
   absl::Status rewrite(const std::vector<kv::PersistedPage>& pages);
-  void append(const std::string& record);
+  void remove_files_from(std::int32_t rank) const;
+  bool append(const std::string& record);
   void compact();
 
   const std::string folder_;
@@ -72,6 +73,7 @@ class PageStore final {
   std::int64_t records_ = 0;  // in it
   std::vector<bool> listed_;  // [slot]
   std::int64_t listed_pages_ = 0;
+  bool told_ = false;    // that it cannot be written
   bool failed_ = false;  // nothing more can be written to it
 };
 

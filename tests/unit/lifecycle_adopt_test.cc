@@ -134,6 +134,63 @@ TEST_F(Adopt, EveryPublishedPageGoesToDiskOnceWithWhatTheNextProcessNeeds) {
   EXPECT_EQ(matched(kept), 4);
 }
 
+// A step tells every bad slot of a prompt. It says nothing about the disk as it is now, and nothing
+// of other prompts.
+TEST(AdoptMany, ALongPromptThatIsBadTakesNoOtherWithIt) {
+  constexpr std::int32_t kPages = 60;
+  ControllerConfig config = kConfig;
+  config.disk_slots = 2 * kPages;
+  std::vector<PersistedPage> pages;
+  Tokens prompts[2];
+  for (std::int32_t prompt = 0; prompt < 2; ++prompt) {
+    BlockKey parent = kRoot;
+    for (std::int32_t depth = 0; depth < kPages; ++depth) {
+      const Tokens tokens = {1000 * prompt + depth, depth};
+      pages.push_back({.slot = SlotId(prompt * kPages + depth),
+                       .write = 1,
+                       .root = kRoot,
+                       .parent = parent,
+                       .depth = depth,
+                       .tokens = tokens});
+      parent = child_key(parent, tokens);
+      prompts[prompt].insert(prompts[prompt].end(), tokens.begin(), tokens.end());
+    }
+    prompts[prompt].push_back(7);
+  }
+  LifecycleController controller(config);
+  ASSERT_EQ(controller.adopt(pages), 2 * kPages);
+  for (std::int32_t slot = 0; slot < kPages; ++slot) {
+    controller.lose({Tier::kDisk, SlotId(slot)});
+  }
+  controller.commit(controller.plan().finish());
+  EXPECT_EQ(controller.check_invariants(), std::nullopt);
+  EXPECT_EQ(controller.stats().lost_pages, 1);
+  EXPECT_FALSE(controller.stats().tier(Tier::kDisk).closed);
+  EXPECT_EQ(controller.match(kRoot, prompts[0]).tokens, 0);
+  EXPECT_EQ(controller.match(kRoot, prompts[1]).tokens, kPages * kPageTokens);
+}
+
+// One slot that cannot be written is not the disk.
+TEST_F(Adopt, ASlotThatRefusesWritesIsTriedOnceAndThenAnother) {
+  controller_.emplace(kConfig);
+  PlanBuilder builder = controller_->plan();
+  ASSERT_TRUE(builder.admit(SequenceId(1), kRoot, {}, 2));
+  ASSERT_EQ(builder.extend(SequenceId(1), 2), Grant::kNow);
+  controller_->commit(std::move(builder).finish());
+  controller_->written(SequenceId(1), Tokens{0, 1});
+  const auto try_once = [&](const absl::Status& status) {
+    const KvCommit commit = controller_->commit(controller_->plan().finish());
+    EXPECT_EQ(commit.transfers.demotions.size(), 1u);
+    const TransferOp op = commit.transfers.demotions.at(0);
+    controller_->apply({op.id, status});
+    return op.to.slot;
+  };
+  const SlotId bad = try_once(absl::UnavailableError("x"));
+  EXPECT_NE(try_once(absl::OkStatus()), bad);
+  EXPECT_EQ(controller_->stats().unpersisted, 0);
+  EXPECT_FALSE(controller_->stats().tier(Tier::kDisk).closed);
+}
+
 TEST_F(Adopt, ALostPageIsForgottenAndGoesToDiskAgain) {
   EXPECT_EQ(matched(chain()), 6);
   const KvCommit commit = controller_->lose({Tier::kDisk, SlotId(0)});

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <random>
 #include <sstream>
 
@@ -133,6 +134,53 @@ TEST_F(PageStoreTest, ForeignPagesAreIgnoredWithTheReason) {
   EXPECT_THAT(start().pages, IsEmpty());
 }
 
+// Another store counts its writes anew: the same slot, the same number, other rows.
+TEST_F(PageStoreTest, SlicesOfAnotherStoreDoNotPassForItsOwn) {
+  const PageStore::Identity other = {.model_digest = "x", .numerics = "n", .page_tokens = 4};
+  std::uint64_t number = 0;
+  {
+    Process first = start();
+    number = static_cast<std::uint64_t>(first.store->first_write()) + 1;
+    write(first, 0, number);
+  }
+  {
+    // Listed, but its rows never reached the disk.
+    const Process second = start(other);
+    ASSERT_EQ(static_cast<std::uint64_t>(second.store->first_write()) + 1, number);
+    second.store->keep(page(0, number));
+  }
+  const Process third = start(other);
+  EXPECT_THAT(third.pages, ElementsAre(page(0, number)));
+  EXPECT_EQ(read(third, 0).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(PageStoreTest, AManifestThatContradictsItselfIsIgnored) {
+  {
+    Process first = start();
+    write(first, 0, 1);
+  }
+  const std::string manifest = folder_ + "/hisparse-kv.manifest";
+  std::ifstream file(manifest, std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  ManifestHeader header = decode_manifest(bytes, kSlots)->header;
+  header.page_tokens = 3;
+  kv::PersistedPage short_page = page(0, 1);
+  short_page.tokens.pop_back();
+  std::ofstream(manifest, std::ios::binary)
+      << encode_header(header) << encode_kept(header, short_page);
+  EXPECT_THAT(start().pages, IsEmpty());
+  EXPECT_THAT(log_.str(), HasSubstr("contradicts itself"));
+}
+
+TEST_F(PageStoreTest, FilesOfRanksThatAreNoMoreGo) {
+  std::ofstream(folder_ + "/" + PageStore::file_name(1)) << "x";
+  std::ofstream(folder_ + "/" + PageStore::file_name(2)) << "x";
+  (void)start();
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/" + PageStore::file_name(0)));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/" + PageStore::file_name(1)));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/" + PageStore::file_name(2)));
+}
+
 TEST_F(PageStoreTest, AManifestWithoutItsFileOfPagesIsIgnored) {
   {
     Process first = start();
@@ -168,6 +216,7 @@ TEST_F(PageStoreTest, ASmallerFileKeepsWhatItStillHolds) {
   const Process second = start(kIdentity, 2);
   EXPECT_THAT(second.pages, ElementsAre(page(0, 1)));
   EXPECT_TRUE(read(second, 0).ok());
+  EXPECT_THAT(log_.str(), HasSubstr("1 more do not fit"));
 }
 
 TEST_F(PageStoreTest, TheJournalIsWrittenAnewBeforeItGrowsWithoutEnd) {
