@@ -114,7 +114,9 @@ void add_gpu_speeds(const plan::GpuRequest& request, const plan::GpuPlan& plan,
   const std::int64_t context = plan.max_model_len;
   const plan::ContextCapacity& longest = plan.contexts.back();
   const bool sparse = request.geometry.attention == plan::Attention::kLatentSparse;
-  for (const std::int64_t batch : batches_up_to(static_cast<std::int64_t>(longest.resident))) {
+  auto resident = static_cast<std::int64_t>(longest.resident);
+  if (request.max_sequences > 0) resident = std::min(resident, request.max_sequences);
+  for (const std::int64_t batch : batches_up_to(resident)) {
     report.steps.push_back(plan::resident_step(shape, context, batch));
   }
   const std::vector<std::int64_t> batches =
@@ -150,7 +152,7 @@ void add_gpu_flags(const config::PlanSettings& settings, const plan::GpuRequest&
            "--tensor-parallel-size " + std::to_string(report.ranks),
            "--kv-cache-memory-bytes " + std::to_string(report.budget.device * report.ranks)};
   if (request.rows != RowType::kFp8) flags.push_back("--kv-cache-dtype " + name_of(request.rows));
-  add_tier_flags(engine, flags);
+  add_engine_flags(engine, flags);
 }
 
 void add_gpu_texts(const plan::GpuRequest& request, const plan::ModelGeometry& geometry,
@@ -242,6 +244,7 @@ absl::StatusOr<PlanReport> report_gpus(const config::PlanSettings& settings,
   add_gpu_speeds(request, plan, report);
   add_gpu_flags(settings, request, report);
   add_gpu_texts(request, geometry, report);
+  add_disk_note(settings, report);
   return report;
 }
 

@@ -70,7 +70,7 @@ void add_launch_flags(const config::PlanSettings& settings, const engine::Launch
       "--kv-cache-memory-bytes " + std::to_string(worker.resident_slots * launch.page_bytes),
       dtype_flag(engine.dtype),
       "--kv-cache-dtype " + std::string(base::name_of(worker.model.kv_dtype))};
-  add_tier_flags(engine, report.flags);
+  add_engine_flags(engine, report.flags);
 }
 
 }  // namespace
@@ -109,6 +109,7 @@ PlanReport report_launch(const config::PlanSettings& settings, const plan::Model
   add_launch_flags(settings, launch, report);
   report.notes.push_back("pages in host memory are read in place, as fast as resident ones");
   add_fit_notes(report);
+  add_disk_note(settings, report);
   return report;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <optional>
+#include <string_view>
 
 namespace hisparse::app {
 namespace {
@@ -174,9 +175,26 @@ std::string render_misses(const PlanReport& report) {
   return "\nWhat misses cost on one device's link alone (not overlapped):\n\n" + table(rows);
 }
 
+// One word for a POSIX shell.
+std::string shell_word(const std::string& value) {
+  constexpr std::string_view kPlain =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./:=,@%+";
+  if (!value.empty() && value.find_first_not_of(kPlain) == std::string::npos) return value;
+  std::string word = "'";
+  for (const char letter : value)
+    word += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+  return word + "'";
+}
+
+std::string shell_flag(const std::string& flag) {
+  const std::size_t blank = flag.find(' ');
+  if (blank == std::string::npos) return flag;
+  return flag.substr(0, blank + 1) + shell_word(flag.substr(blank + 1));
+}
+
 std::string render_end(const PlanReport& report) {
   std::string text = "\nFlags for hisparse serve:\n ";
-  for (const std::string& flag : report.flags) text += " " + flag;
+  for (const std::string& flag : report.flags) text += " " + shell_flag(flag);
   text += "\n";
   for (const std::string& reason : report.missing) text += "Not in this build: " + reason + "\n";
   for (const std::string& note : report.notes) text += "Note: " + note + "\n";

@@ -48,7 +48,7 @@ struct PlanReport {
   plan::KvUse use;                    // of the longest context
   std::vector<plan::StepCost> steps;  // at the longest context
   std::vector<plan::MissCost> misses;
-  std::vector<std::string> flags;    // for serve, each with its value
+  std::vector<std::string> flags;    // for serve: "--name" or "--name value", unquoted
   std::vector<std::string> missing;  // why this build cannot serve that
   std::vector<std::string> notes;
 };

@@ -152,7 +152,10 @@ std::variant<Settings, Exit> parse_command_line(std::span<const char* const> arg
   if (!batches.empty()) {
     settings.bench.engine.max_num_seqs = *std::max_element(batches.begin(), batches.end());
   }
-  resolve_engine(settings.plan);
+  if (settings.command == Command::kPlan) {
+    const std::string conflict = resolve_engine(*chosen->app, settings.plan);
+    if (!conflict.empty()) return fail(errors, conflict);
+  }
   if (const std::string conflict = find_conflict(settings); !conflict.empty()) {
     return fail(errors, conflict);
   }

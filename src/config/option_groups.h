@@ -24,7 +24,9 @@ std::string find_conflict(const BenchSettings& bench);
 std::string find_conflict(const PlanSettings& plan);
 
 // Writes what stands for engine settings (--host-gib, --max-num-seqs, --kv-cache-dtype) into them.
-void resolve_engine(PlanSettings& plan);
+// After the YAML file, before find_conflict(). Returns what does not fit together in the options of
+// `command`, empty when all is well.
+std::string resolve_engine(const CLI::App& command, PlanSettings& plan);
 
 // What the engine settings of every subcommand have in common. `sequences_option` is the option
 // that decides how many requests run at a time.

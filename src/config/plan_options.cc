@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -62,6 +63,30 @@ std::string find_gpu_option(const PlanSettings& plan) {
   return "";
 }
 
+// Whether the option stands on the command line itself: the environment and YAML do not count.
+bool is_typed(const CLI::App& command, const std::string& name) {
+  const std::vector<CLI::Option*>& typed = command.parse_order();
+  return std::find(typed.begin(), typed.end(), command.get_option(name)) != typed.end();
+}
+
+// What is typed wins over the environment and YAML; else --host-gib does over what it stands for.
+std::string resolve_host_memory(const CLI::App& command, PlanSettings& plan) {
+  EngineSettings& engine = plan.engine;
+  const bool typed = is_typed(command, "--host-gib");
+  const bool swap_typed = is_typed(command, "--swap-space");
+  const bool off = is_typed(command, "--kv-tiering") && engine.kv_tiering == KvTiering::kOff;
+  if (typed && swap_typed) {
+    return "--host-gib and --swap-space both say how much host memory KV pages get: give one";
+  }
+  if (typed && off && plan.host_gib > 0.0) {
+    return "--host-gib needs a tier that --kv-tiering off switches off: give one of them";
+  }
+  if (!typed && (plan.host_gib == 0.0 || swap_typed || off)) return "";
+  if (plan.host_gib > 0.0) engine.kv_tiering = KvTiering::kHybrid;
+  engine.swap_space = plan.host_gib;
+  return "";
+}
+
 }  // namespace
 
 void add_plan_options(CLI::App& command, PlanSettings& plan) {
@@ -71,8 +96,7 @@ void add_plan_options(CLI::App& command, PlanSettings& plan) {
              "use it");
   add_option(command, "host-gib", plan.host_gib,
              "GiB of host memory for KV pages: short for --kv-tiering hybrid --swap-space")
-      ->check(CLI::Range(0.0, kMaxHostGib))
-      ->excludes("--swap-space");
+      ->check(CLI::Range(0.0, kMaxHostGib));
   add_option(command, "max-num-seqs", plan.max_num_seqs,
              "Requests that run at the same time; 0: on GPUs as many as fit, else as serve")
       ->check(CLI::Range(0, kMaxSequences));
@@ -100,15 +124,14 @@ void add_plan_options(CLI::App& command, PlanSettings& plan) {
   command.add_flag("--json", plan.json, "Print JSON instead of the tables");
 }
 
-void resolve_engine(PlanSettings& plan) {
+std::string resolve_engine(const CLI::App& command, PlanSettings& plan) {
+  if (std::string conflict = resolve_host_memory(command, plan); !conflict.empty()) return conflict;
   EngineSettings& engine = plan.engine;
-  if (plan.host_gib > 0.0) {
-    engine.kv_tiering = KvTiering::kHybrid;
-    engine.swap_space = plan.host_gib;
-  }
+  plan.disk_gbps_assumed = command.get_option("--disk-gbps")->count() == 0;
   if (plan.max_num_seqs > 0) engine.max_num_seqs = plan.max_num_seqs;
   if (plan.kv_cache_dtype == PlanDType::kF32) engine.kv_cache_dtype = DTypeChoice::kF32;
   if (plan.kv_cache_dtype == PlanDType::kBF16) engine.kv_cache_dtype = DTypeChoice::kBF16;
+  return "";
 }
 
 std::string find_conflict(const PlanSettings& plan) {
@@ -124,7 +147,10 @@ std::string find_conflict(const PlanSettings& plan) {
   if (!plan.on_this_machine() && plan.engine.dtype != DTypeChoice::kAuto) {
     return "--dtype is about the products of this machine: with --gpus, say --weight-dtype";
   }
-  return find_engine_conflict(plan.engine, "--max-num-seqs");
+  EngineSettings engine = plan.engine;
+  // As many as fit: the plan then suggests a step that is large enough.
+  if (!plan.on_this_machine() && plan.max_num_seqs == 0) engine.max_num_seqs = 1;
+  return find_engine_conflict(engine, "--max-num-seqs");
 }
 
 }  // namespace hisparse::config

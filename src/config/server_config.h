@@ -113,6 +113,7 @@ struct PlanSettings {
   double link_gbps = 0.0;
   double gather_gbps = 0.0;
   double disk_gbps = 6.0;
+  bool disk_gbps_assumed = true;  // nobody gave it
   bool json = false;
 
   bool on_this_machine() const { return gpus.empty() || gpus == "cpu"; }

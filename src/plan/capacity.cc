@@ -41,17 +41,20 @@ void fit_sparse(const KvBudget& budget, double resident_bytes, double spilled_by
   const double lower = result.host_limit + result.disk_limit;
   const auto device = static_cast<double>(budget.device);
   result.requests = std::min(most, whole(result.resident));
-  if (spilled_bytes >= resident_bytes || lower < 1.0) return;
+  if (spilled_bytes >= resident_bytes) return;
   const std::int64_t spilled = whole(std::min(result.device_limit, lower));
   const double left = device - static_cast<double>(spilled) * spilled_bytes;
   const std::int64_t total = std::min(most, spilled + whole(left / resident_bytes));
+  // With endless lower tiers all would be spilled.
+  if (total < whole(result.device_limit)) {
+    result.limit = budget.disk > 0 ? Limit::kDisk : Limit::kHost;
+  }
   if (total <= result.requests) return;
   result.requests = total;
   result.spilled = std::min(
       spilled,
       static_cast<std::int64_t>(std::ceil((static_cast<double>(total) * resident_bytes - device) /
                                           (resident_bytes - spilled_bytes))));
-  if (result.device_limit >= lower) result.limit = budget.disk > 0 ? Limit::kDisk : Limit::kHost;
 }
 
 // A page of a dense request lies in any tier; only the one that is written must be resident.

@@ -30,8 +30,9 @@ struct KvBudget {
   std::int64_t disk = 0;    // over all ranks
 };
 
-// What keeps one more request out. kTiers: pages of a dense model lie in any tier, and all are
-// full.
+// What keeps one more request out. kHost and kDisk: the device would take more spilled requests of
+// a sparse model than the lower tiers hold; kDisk where there is a disk, kHost also where there is
+// no lower tier. kTiers: pages of a dense model lie in any tier, and all are full.
 enum class Limit : std::uint8_t { kDevice, kHost, kDisk, kTiers, kSequences };
 std::string_view name_of(Limit limit);
 

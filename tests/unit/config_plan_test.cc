@@ -1,4 +1,6 @@
 // The flags of `hisparse plan`: the engine's mean what they mean for serve, the others its own.
+#include <fstream>
+
 #include "tests/unit/config_fixture.h"
 
 namespace hisparse::config {
@@ -37,6 +39,54 @@ TEST(ConfigPlan, HostGibStandsForTieringAndSwapSpace) {
   expect_usage_error(plan({"--host-gib", "1", "--swap-space", "1"}), "--host-gib");
   expect_usage_error(plan({"--host-gib", "nan"}), "--host-gib");
   expect_usage_error(plan({"--host-gib", "-1"}), "--host-gib");
+}
+
+TEST(ConfigPlan, TypedHostGibWinsOverTheEnvironmentAndYaml) {
+  const std::string yaml = testing::TempDir() + "host_gib_wins.yaml";
+  std::ofstream(yaml) << "swap-space: 3\nkv-tiering: off\n";
+  const Parsed over_yaml = plan({"--host-gib", "384", "--config", yaml});
+  ASSERT_TRUE(over_yaml.ok()) << over_yaml.errors;
+  EXPECT_EQ(over_yaml.settings().plan.engine.kv_tiering, KvTiering::kHybrid);
+  EXPECT_EQ(over_yaml.settings().plan.engine.swap_space, 384.0);
+  const ScopedEnv swap("HISPARSE_SWAP_SPACE", "2");
+  const Parsed over_environment = plan({"--host-gib", "384"});
+  ASSERT_TRUE(over_environment.ok()) << over_environment.errors;
+  EXPECT_EQ(over_environment.settings().plan.engine.swap_space, 384.0);
+  // 0 is a size too.
+  const Parsed none = plan({"--host-gib", "0", "--kv-tiering", "hybrid", "--kv-disk-path", "/data",
+                            "--kv-disk-space", "1GiB"});
+  ASSERT_TRUE(none.ok()) << none.errors;
+  EXPECT_EQ(none.settings().plan.engine.swap_space, 0.0);
+}
+
+TEST(ConfigPlan, WhatIsTypedWinsOverHostGibOfTheEnvironment) {
+  const ScopedEnv host("HISPARSE_HOST_GIB", "384");
+  EXPECT_EQ(plan({}).settings().plan.engine.swap_space, 384.0);
+  const Parsed swap = plan({"--swap-space", "2", "--kv-tiering", "hybrid"});
+  ASSERT_TRUE(swap.ok()) << swap.errors;
+  EXPECT_EQ(swap.settings().plan.engine.swap_space, 2.0);
+  EXPECT_EQ(plan({"--kv-tiering", "off"}).settings().plan.engine.kv_tiering, KvTiering::kOff);
+}
+
+TEST(ConfigPlan, HostGibWithoutTiersIsRefused) {
+  expect_usage_error(plan({"--kv-tiering", "off", "--host-gib", "8"}), "--kv-tiering off");
+}
+
+TEST(ConfigPlan, AShortStepIsHeldOnlyAgainstRequestsThatWereAskedFor) {
+  const Parsed parsed = plan({"--gpus", "8xH200", "--max-num-batched-tokens", "4"});
+  ASSERT_TRUE(parsed.ok()) << parsed.errors;
+  EXPECT_EQ(parsed.settings().plan.engine.max_num_batched_tokens, 4);
+  expect_usage_error(
+      plan({"--gpus", "8xH200", "--max-num-batched-tokens", "4", "--max-num-seqs", "5"}),
+      "--max-num-seqs");
+  expect_usage_error(plan({"--max-num-batched-tokens", "4"}), "--max-num-seqs");
+}
+
+TEST(ConfigPlan, DiskBandwidthIsAssumedUntilSomebodyGivesIt) {
+  EXPECT_TRUE(plan({}).settings().plan.disk_gbps_assumed);
+  EXPECT_FALSE(plan({"--disk-gbps", "6"}).settings().plan.disk_gbps_assumed);
+  const ScopedEnv disk("HISPARSE_DISK_GBPS", "3");
+  EXPECT_FALSE(plan({}).settings().plan.disk_gbps_assumed);
 }
 
 TEST(ConfigPlan, RowAndWeightTypesMayBeThoseOfGpus) {

@@ -120,6 +120,45 @@ TEST(PlanCapacity, At1MWith384GiBHostMemoryBinds) {
   EXPECT_EQ(result.requests, 10);
 }
 
+TEST(PlanCapacity, HostMemoryBelowOneRequestIsWhatBinds) {
+  GpuRequest request = assumed_request(glm_5_3());
+  EXPECT_EQ(capacity(request, kMillion).limit, Limit::kHost);  // none at all
+  request.host_bytes = std::int64_t{45} << 30;
+  ContextCapacity result = capacity(request, kMillion);
+  EXPECT_NEAR(result.host_limit, 0.90, 0.005);
+  EXPECT_EQ(result.requests, 0);
+  EXPECT_EQ(result.limit, Limit::kHost);
+  request.host_bytes = std::int64_t{145} << 30;
+  EXPECT_EQ(capacity(request, kMillion).requests, 2);
+  request.host_bytes = 0;
+  request.disk_bytes = std::int64_t{45} << 30;
+  EXPECT_EQ(capacity(request, kMillion).limit, Limit::kDisk);
+}
+
+// The label against the arithmetic itself, with host memory that grows in steps of 7 GiB.
+TEST(PlanCapacity, MoreHostMemoryHelpsOnlyWhereItIsTheLimit) {
+  for (const std::int64_t slab : {1, 3, 10, 30}) {
+    GpuRequest request = assumed_request(glm_5_3());
+    request.kv_bytes = 8 * (slab << 30);
+    const GpuPlan plan = plan_of(request);
+    for (const std::int64_t context : {2048, 8192, 32'768, 131'072, 400'000, 1'048'576}) {
+      for (std::int64_t gib = 0; gib < 600; gib += 7) {
+        SCOPED_TRACE(testing::Message() << slab << " " << context << " " << gib);
+        const auto with = [&](std::int64_t host_gib) {
+          const KvBudget budget = {.device = plan.budget.device, .host = host_gib << 30, .disk = 0};
+          return fit(plan.shape, budget, context, 0);
+        };
+        const ContextCapacity now = with(gib);
+        if (with(gib + 100).requests > now.requests) {
+          EXPECT_EQ(now.limit, Limit::kHost);
+        }
+        const bool endless_helps = with(std::int64_t{1} << 20).requests > now.requests;
+        EXPECT_EQ(now.limit, endless_helps ? Limit::kHost : Limit::kDevice);
+      }
+    }
+  }
+}
+
 // 5.4: "With MTP3 (5x rows) at 142K the ratio is 8.3x" counts the rows of 78 layers; with the MTP
 // layer's own rows it is 8.2x.
 TEST(PlanCapacity, DraftTokensInflateTheHotRows) {

@@ -1,4 +1,5 @@
 // What `hisparse plan` prints: the plans of GPUs, and the flags that it suggests.
+#include <algorithm>
 #include <sstream>
 
 #include "app/plan_build.h"
@@ -114,6 +115,89 @@ TEST(PlanReport, SuggestedFlagsAreFlagsOfServe) {
     EXPECT_EQ(engine.kv_cache_memory_bytes, plan.budget.device * plan.ranks);
     EXPECT_EQ(engine.tensor_parallel_size, plan.ranks);
   }
+}
+
+// The settings that `serve` makes of the suggested flags.
+config::EngineSettings served(const PlanReport& plan) {
+  std::vector<std::string> words = {"hisparse", "serve"};
+  for (const std::string& flag : plan.flags) {
+    const std::size_t blank = flag.find(' ');
+    words.push_back(flag.substr(0, blank));
+    if (blank != std::string::npos) words.push_back(flag.substr(blank + 1));
+  }
+  std::vector<const char*> pointers;
+  for (const std::string& word : words) pointers.push_back(word.c_str());
+  std::ostringstream out;
+  std::ostringstream errors;
+  const auto parsed = config::parse_command_line(pointers, out, errors);
+  EXPECT_EQ(errors.str(), "");
+  const auto* settings = std::get_if<config::Settings>(&parsed);
+  return settings == nullptr ? config::EngineSettings() : settings->serve.engine;
+}
+
+TEST(PlanReport, SuggestedFlagsKeepWhatDiffersFromTheDefaults) {
+  const PlanReport plan = report(
+      plan::glm_5_3(), {"--gpus", "8xH200", "--kv-tiering", "hybrid", "--kv-disk-path",
+                        "/my data/it's", "--kv-disk-space", "2TiB", "--no-enable-prefix-caching",
+                        "--kv-disk-io", "threads", "--kv-replan-tokens", "7", "--max-preemptions",
+                        "9", "--threads", "5", "--cpu-isa", "x86-64-v3"});
+  const config::EngineSettings engine = served(plan);
+  EXPECT_EQ(engine.kv_disk_path, "/my data/it's");
+  EXPECT_FALSE(engine.enable_prefix_caching);
+  EXPECT_EQ(engine.kv_disk_io, base::DiskIo::kThreads);
+  EXPECT_EQ(engine.kv_replan_tokens, 7);
+  EXPECT_EQ(engine.max_preemptions, 9);
+  EXPECT_EQ(engine.threads, 5);
+  EXPECT_EQ(engine.cpu_isa, base::IsaChoice::kX86_64V3);
+  EXPECT_THAT(render_plan(plan), HasSubstr(R"(--kv-disk-path '/my data/it'\''s' --kv-disk-space)"));
+  for (const std::string& flag : report(plan::glm_5_3(), kFlagship).flags) {
+    EXPECT_THAT(flag, testing::Not(HasSubstr("--threads"))) << "a default";
+  }
+}
+
+TEST(PlanReport, ResidentBatchesKeepToMaxNumSeqs) {
+  std::vector<std::string> arguments = {"--gpus", "8xH200", "--max-model-len", "4096"};
+  const auto largest = [&] {
+    std::int64_t batch = 0;
+    for (const plan::StepCost& step : report(plan::glm_5_3(), arguments).steps) {
+      if (step.tier == plan::Tier::kResident) batch = std::max(batch, step.batch);
+    }
+    return batch;
+  };
+  EXPECT_GT(largest(), 5);
+  arguments.insert(arguments.end(), {"--max-num-seqs", "5"});
+  EXPECT_EQ(largest(), 5);
+}
+
+TEST(PlanReport, ADeviceTooSmallForASpilledRequestIsNotHelpedByHostMemory) {
+  std::vector<std::string> arguments = kFlagship;
+  arguments.insert(arguments.end(), {"--kv-cache-memory-bytes", "8GiB"});
+  const PlanReport plan = report(plan::glm_5_3(), arguments);
+  EXPECT_EQ(plan.contexts.back().requests, 0);
+  EXPECT_EQ(plan.contexts.back().limit, plan::Limit::kDevice);
+  const std::string text = render_plan(plan);
+  EXPECT_THAT(text, HasSubstr("its index keys and hot rows take 2.8 GiB of each device, which has "
+                              "1.0 GiB for KV pages"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("--host-gib")));
+}
+
+TEST(PlanReport, AnAssumedDiskSaysSo) {
+  config::PlanSettings settings;
+  engine::LaunchPlan launch;
+  launch.max_model_len = 4096;
+  launch.page_bytes = std::int64_t{64} * 131'072;
+  launch.disk_page_bytes = launch.page_bytes;
+  launch.worker.page_tokens = 64;
+  launch.worker.resident_slots = 128;
+  launch.worker.max_sequences = 4;
+  const plan::ModelGeometry geometry = plan::geometry(plan::llama3_8b());
+  const auto text = [&] { return render_plan(report_launch(settings, geometry, launch, 0)); };
+  const std::string note = "the disk's 6.0 GB/s are assumed: measure yours and give --disk-gbps";
+  EXPECT_THAT(text(), testing::Not(HasSubstr(note)));  // no disk
+  launch.worker.disk_slots = 128;
+  EXPECT_THAT(text(), HasSubstr(note));
+  settings.disk_gbps_assumed = false;
+  EXPECT_THAT(text(), testing::Not(HasSubstr(note)));
 }
 
 TEST(PlanReport, ADenseModelSaysWhatStreamingCosts) {
