@@ -2,12 +2,16 @@
 # The recall fixture at 1,048,576 tokens: all KV pages resident, then a slab of 256 MiB and the rest on disk in a process
 # of less than 2 GiB. The answers must be the same. See tests/recall/README.md.
 #
-#   scripts/recall_1m.sh [FOLDER]     FOLDER has room for 3 GB (default: a new one in /var/tmp)
+#   scripts/recall_1m.sh [FOLDER [NUMBER]]
+#
+# FOLDER has room for 3 GB (default, also for an empty name: a new one in /var/tmp). NUMBER says which context is asked about
+# (0): with 0, 1 and 2 a needle has been before, at and behind the beginning of every page where tiers may meet.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/packages.sh
 
 folder=${1:-}
+number=${2:-0}
 if [ -z "$folder" ]; then
   folder=$(mktemp -d /var/tmp/hisparse-recall.XXXXXX)
   trap 'rm -rf "$folder"' EXIT
@@ -20,7 +24,7 @@ ask() {
   local layout=$1
   shift
   say "$layout"
-  build/release/tests/recall/recall_long --folder "$folder" --answers "$folder/$layout.txt" "$@"
+  build/release/tests/recall/recall_long --folder "$folder" --answers "$folder/$layout.txt" --number "$number" "$@"
 }
 ask resident
 ask disk --resident-bytes $((256 << 20)) --most-memory $((2 << 30))

@@ -22,17 +22,16 @@ absl::StatusOr<std::unique_ptr<PageObserver>> PageObserver::create(const Options
   return observer;
 }
 
-model::PageProbe PageObserver::probe(const sched::StepPlan& plan,
-                                     const sched::StepObservation& wanted, PagesOnDisk on_disk) {
-  const sched::StepRows& rows = plan.rows[static_cast<std::size_t>(wanted.row)];
+model::PageProbe PageObserver::probe(const sched::StepRows& rows, std::int32_t row,
+                                     std::int64_t turn, PagesOnDisk on_disk) {
   const std::int64_t position = rows.first + rows.count - 1;
   const auto& spilled = on_disk[static_cast<std::size_t>(rows.sequence_slot)];
   const auto begin = static_cast<std::int64_t>(pages_.size());
   for (std::int32_t page = 0; page <= position / options_.page_tokens; ++page) {
     if (!spilled.contains(page)) pages_.push_back(page);
   }
-  return {.layer = static_cast<std::int32_t>(wanted.turn % options_.layers),
-          .row = rows.tokens_begin + rows.count - 1,
+  return {.layer = static_cast<std::int32_t>(turn % options_.layers),
+          .row = row,
           .sequence_slot = rows.sequence_slot,
           .position = position,
           .pages = device_pages_.as<const std::int32_t>() + begin,
@@ -41,12 +40,16 @@ model::PageProbe PageObserver::probe(const sched::StepPlan& plan,
 }
 
 std::span<const model::PageProbe> PageObserver::begin(const sched::StepPlan& plan,
+                                                      std::span<const std::int32_t> last_rows,
                                                       PagesOnDisk on_disk, device::Stream& stream) {
+  HS_CHECK(last_rows.size() == plan.rows.size());
   HS_CHECK(static_cast<std::int32_t>(plan.observations.size()) <= options_.rows);
   pages_.clear();
   probes_.clear();
   for (const sched::StepObservation& wanted : plan.observations) {
-    probes_.push_back(probe(plan, wanted, on_disk));
+    const auto at = static_cast<std::size_t>(wanted.row);
+    HS_CHECK(plan.rows[at].injected < plan.rows[at].count);
+    probes_.push_back(probe(plan.rows[at], last_rows[at], wanted.turn, on_disk));
   }
   options_.device->copy_to_device(std::as_bytes(std::span(pages_)), device_pages_.as<std::byte>(),
                                   stream);

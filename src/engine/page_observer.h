@@ -35,16 +35,19 @@ class PageObserver final {
   static absl::StatusOr<std::unique_ptr<PageObserver>> create(const Options& options);
 
   // Probes for the observations of the plan, over the pages that are read in place: no page is
-  // brought from disk for this.
-  std::span<const model::PageProbe> begin(const sched::StepPlan& plan, PagesOnDisk on_disk,
-                                          device::Stream& stream);
+  // brought from disk for this. `last_rows`: for each of the plan's rows, where its last token is
+  // among those that are computed, so without the injected ones.
+  std::span<const model::PageProbe> begin(const sched::StepPlan& plan,
+                                          std::span<const std::int32_t> last_rows,
+                                          PagesOnDisk on_disk, device::Stream& stream);
   void fetch(device::Stream& stream);  // behind the step
   // The step has run. [observation]
   std::vector<std::vector<kv::PageMass>> finish() const;
 
  private:
   explicit PageObserver(const Options& options) : options_(options) {}
-  model::PageProbe probe(const sched::StepPlan& plan, const sched::StepObservation& wanted,
+  // `row`: where the query is.
+  model::PageProbe probe(const sched::StepRows& rows, std::int32_t row, std::int64_t turn,
                          PagesOnDisk on_disk);
 
   const Options options_;

@@ -326,7 +326,7 @@ std::vector<SpilledPage> Worker::pages_on_disk(const sched::StepPlan& plan) cons
 void Worker::forward(const sched::StepPlan& plan, const PhaseSlot& phase,
                      model::PageWindows* windows) {
   std::span<const model::PageProbe> probes;
-  if (observes(plan)) probes = page_observer_->begin(plan, on_disk_, *stream_);
+  if (observes(plan)) probes = page_observer_->begin(plan, phase.last_rows, on_disk_, *stream_);
   model_->forward(
       {.tokens = phase.device_tokens.as<const base::TokenId>(),
        .placement = {.sequence_slots = phase.device_sequence_slots.as<const std::int32_t>(),

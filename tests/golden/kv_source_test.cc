@@ -8,6 +8,7 @@
 
 #include "base/philox.h"
 #include "tests/support/test_engine.h"
+#include "tests/support/tiers.h"
 
 namespace hisparse::test {
 namespace {
@@ -69,7 +70,7 @@ TEST(KvSource, StandsInForEveryPromptTokenButTheLast) {
   expect_equal(again, answer);
 }
 
-TEST(KvSource, ChunksStreamsAndTiersChangeNoBit) {
+TEST(KvSource, ChunksAndStreamsChangeNoBit) {
   const Answer expected = ask(settings());
   for (const std::int64_t chunk : {8, 23, 500}) {
     config::EngineSettings cut = settings();
@@ -82,13 +83,28 @@ TEST(KvSource, ChunksStreamsAndTiersChangeNoBit) {
                                 .isa = device::IsaChoice::kBest,
                                 .chaos_seed = 3}),
                expected);
-  config::EngineSettings tiers = settings();
-  tiers.kv_tiering = config::KvTiering::kHybrid;
-  tiers.kv_cache_memory_bytes = 4 * TestEngine(settings()).plan().page_bytes;
-  tiers.swap_space = 0.0;
-  tiers.kv_disk_path = testing::TempDir();
-  tiers.kv_disk_space = 8 << 20;
-  expect_equal(ask(tiers), expected);
+}
+
+TEST(KvSource, TiersChangeNoBit) {
+  // The prompt alone has nine full pages.
+  for (const TierPages& pages : {TierPages{.resident = 4, .host = 0, .disk = 24},
+                                 TierPages{.resident = 4, .host = 4, .disk = 24}}) {
+    SCOPED_TRACE(std::to_string(pages.host) + " pages of host memory");
+    SomeRows rows;
+    TestEngine engine(with_tiers(settings(), pages), {}, &rows);
+    const auto run = [&] { return engine.run(1, prompt_of(kPromptTokens, 7), kNewTokens); };
+    const Answer expected = ask(settings());
+    expect_equal(run(), expected);
+    const Answer again = run();
+    EXPECT_GT(again.usage.cached_tokens, 0);
+    expect_equal(again, expected);
+    const auto stats = engine.engine().stats();
+    EXPECT_GT(moved(*stats, kv::Tier::kResident, kv::Tier::kDisk), 0);
+    EXPECT_EQ(moved(*stats, kv::Tier::kResident, kv::Tier::kHost) > 0, pages.host > 0);
+    EXPECT_GT(stats->streamed.decode_bytes, 0);
+    EXPECT_GT(stats->kv.hit_pages[index_of(kv::Tier::kDisk)], 0);
+    EXPECT_EQ(stats->preemptions, 0);
+  }
 }
 
 TEST(KvSource, EveryRankGetsTheRowsOfItsHeads) {

@@ -16,8 +16,14 @@ namespace hisparse::test {
 
 class TierScenarios final {
  public:
-  // `base` names the model and the number of ranks.
-  explicit TierScenarios(config::EngineSettings base) : base_(std::move(base)), resident_(base_) {}
+  // Long enough for whatever goes on beside the steps to be over before the answer is.
+  static constexpr std::int32_t kManyTokens = 200;
+  // Still enough for every counter: answers outgrow all tiers where they must.
+  static constexpr std::int32_t kFewerTokens = 160;
+
+  // `base` names the model and the number of ranks. Long answers have `many_tokens`.
+  explicit TierScenarios(config::EngineSettings base, std::int32_t many_tokens = kManyTokens)
+      : base_(std::move(base)), many_tokens_(many_tokens), resident_(base_) {}
 
   void nothing_moves_while_pages_fit();
   void every_page_through_host();
@@ -34,8 +40,6 @@ class TierScenarios final {
   static constexpr std::int32_t kPromptTokens = 100;
   static constexpr std::int32_t kNewTokens = 24;
   static constexpr std::int64_t kPages = 8;  // for prompt and answer
-  // Long enough for whatever goes on beside the steps to be over before the answer is.
-  static constexpr std::int32_t kManyTokens = 200;
 
   static std::vector<base::TokenId> prompt(std::uint64_t seed,
                                            std::int32_t tokens = kPromptTokens) {
@@ -69,6 +73,7 @@ class TierScenarios final {
   }
 
   const config::EngineSettings base_;
+  const std::int32_t many_tokens_;
   TestEngine resident_;
 };
 
@@ -84,7 +89,7 @@ inline void TierScenarios::every_page_through_host() {
   config::EngineSettings eager = tiered({.resident = 4, .host = 20});
   eager.kv_eager_mirror = true;
   TestEngine engine(eager);
-  run_alone(engine, 1, kManyTokens);
+  run_alone(engine, 1, many_tokens_);
   EXPECT_GE(moved(*engine.engine().stats(), kv::Tier::kResident, kv::Tier::kHost), 15);
 }
 
@@ -92,7 +97,7 @@ inline void TierScenarios::every_page_through_disk() {
   config::EngineSettings eager = tiered({.resident = 4, .host = 0, .disk = 20});
   eager.kv_eager_mirror = true;
   TestEngine engine(eager);
-  run_alone(engine, 1, kManyTokens);
+  run_alone(engine, 1, many_tokens_);
   const auto stats = engine.engine().stats();
   EXPECT_GE(moved(*stats, kv::Tier::kResident, kv::Tier::kDisk), 15);
   EXPECT_GT(stats->streamed.decode_bytes, 0);
@@ -117,9 +122,9 @@ inline void TierScenarios::restored_prefix() {
   run_alone(engine, 1);
   run_alone(engine, 2);
   const std::int64_t before = moved_up(*engine.engine().stats());
-  const Answer again = engine.run(1, prompt(1), kManyTokens);
+  const Answer again = engine.run(1, prompt(1), many_tokens_);
   EXPECT_EQ(again.usage.cached_tokens, 96);
-  expect_same(1, again, kPromptTokens, kManyTokens);
+  expect_same(1, again, kPromptTokens, many_tokens_);
   const auto stats = engine.engine().stats();
   EXPECT_GT(stats->kv.hit_pages[index_of(kv::Tier::kDisk)], 0);
   EXPECT_GT(moved_up(*stats), before);
@@ -129,10 +134,10 @@ inline void TierScenarios::restored_when_others_end() {
   config::EngineSettings tight = tiered({.resident = kPages, .host = 0, .disk = 40});
   tight.enable_prefix_caching = false;
   TestEngine engine(tight);
-  engine::RequestHandle longer = engine.submit(1, prompt(1), kManyTokens);
+  engine::RequestHandle longer = engine.submit(1, prompt(1), many_tokens_);
   engine::RequestHandle shorter = engine.submit(2, prompt(2, 250), 4);
   expect_same(2, engine.wait(2, std::move(shorter)), 250, 4);
-  expect_same(1, engine.wait(1, std::move(longer)), kPromptTokens, kManyTokens);
+  expect_same(1, engine.wait(1, std::move(longer)), kPromptTokens, many_tokens_);
   const auto stats = engine.engine().stats();
   EXPECT_GT(moved_up(*stats), 0);
   EXPECT_EQ(stats->preemptions, 0);
@@ -141,7 +146,7 @@ inline void TierScenarios::restored_when_others_end() {
 // Each grows to 14 pages, and all tiers together have 20.
 inline void TierScenarios::preempted_and_restored() {
   TestEngine engine(tiered({.resident = 10, .host = 0, .disk = 10}));
-  run_together(engine, 2, 20, kManyTokens);
+  run_together(engine, 2, 20, many_tokens_);
   const auto stats = engine.engine().stats();
   EXPECT_GT(stats->preemptions, 0);
   EXPECT_GT(stats->kv.hit_tokens, 0) << "nobody shares a prompt: only who was preempted finds one";
@@ -152,7 +157,7 @@ inline void TierScenarios::preempted_and_recomputed() {
   config::EngineSettings tight = tiered({.resident = 10, .host = 0, .disk = 10});
   tight.enable_prefix_caching = false;
   TestEngine engine(tight);
-  run_together(engine, 2, 20, kManyTokens);
+  run_together(engine, 2, 20, many_tokens_);
   const auto stats = engine.engine().stats();
   EXPECT_GT(stats->preemptions, 0);
   EXPECT_GT(stats->recomputed_tokens, 0);
@@ -165,10 +170,10 @@ inline void TierScenarios::heat_on_and_off() {
     config::EngineSettings tight = tiered({.resident = 10, .host = 0, .disk = 4 * kPages});
     tight.kv_cache_profiling_window = window;
     TestEngine engine(tight);
-    engine::RequestHandle longer = engine.submit(1, prompt(1), kManyTokens);
+    engine::RequestHandle longer = engine.submit(1, prompt(1), many_tokens_);
     engine::RequestHandle shorter = engine.submit(2, prompt(2), kNewTokens);
     expect_same(2, engine.wait(2, std::move(shorter)), kPromptTokens, kNewTokens);
-    expect_same(1, engine.wait(1, std::move(longer)), kPromptTokens, kManyTokens);
+    expect_same(1, engine.wait(1, std::move(longer)), kPromptTokens, many_tokens_);
     const kv::KvStats kv = engine.engine().stats()->kv;
     EXPECT_EQ(kv.heat_observations > 0, window > 0);
     EXPECT_EQ(kv.heat_replans > 0, window > 0);

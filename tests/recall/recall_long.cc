@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -25,14 +26,17 @@ constexpr const char* kUsage =
     "  --most-memory N        fails if the process has taken more bytes (0: any)\n"
     "  --chains N             a multiple of 8 (1024)\n"
     "  --together N           questions at a time (32)\n"
-    "  --seed N               (1)\n";
+    "  --seed N               (1)\n"
+    "  --number N             which context of the seed (0); three in a row put a needle before, "
+    "at\n"
+    "                         and behind the beginning of every page that has one\n";
 
 using Options = std::map<std::string, std::string>;
 
 Options read_options(int argc, char** argv) {
   Options options = {{"--folder", ""},          {"--answers", ""},      {"--tokens", "1048576"},
                      {"--resident-bytes", "0"}, {"--most-memory", "0"}, {"--chains", "1024"},
-                     {"--together", "32"},      {"--seed", "1"}};
+                     {"--together", "32"},      {"--seed", "1"},        {"--number", "0"}};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!options.contains(argv[i])) return {};
     options[argv[i]] = argv[i + 1];
@@ -63,6 +67,7 @@ ContextOptions context_options(const Options& options, std::int64_t slab_pages) 
   constexpr std::int64_t kMore = 256;
   constexpr std::int64_t kBetween = 32;
   ContextOptions context = {.seed = static_cast<std::uint64_t>(number(options, "--seed")),
+                            .number = static_cast<std::int32_t>(number(options, "--number")),
                             .tokens = number(options, "--tokens")};
   const std::int64_t pages = context.tokens / context.page_tokens;
   for (std::int64_t page = 1; page < pages; ++page) {
@@ -82,6 +87,21 @@ RecallLayout layout_of(const Options& options, const RecallShape& shape) {
   layout.disk = pages;
   layout.disk_folder = options.at("--folder");
   return layout;
+}
+
+// What is wrong with the options; empty: nothing.
+std::string find_bad_option(const Options& options, const RecallShape& shape) {
+  const std::int64_t page = recall_page_bytes(shape, RecallLayout().page_tokens);
+  const std::int64_t resident = number(options, "--resident-bytes");
+  if (resident != 0 && resident < page) {
+    return "--resident-bytes must hold a page (" + std::to_string(page) +
+           " bytes), or be 0: all resident";
+  }
+  const std::int64_t context = number(options, "--number");
+  if (context < 0 || context > std::numeric_limits<std::int32_t>::max()) {
+    return "--number must be 0 or more, and fit into 32 bits";
+  }
+  return {};
 }
 
 class Stopwatch final {
@@ -110,17 +130,45 @@ void print_work(const RecallEngine& engine, const RecallLayout& layout, double s
               static_cast<double>(stats->streamed.bytes()) / kMebibyte / 1024.0);
 }
 
+// Why the run has failed; empty: it has not.
+std::string find_fault(const Options& options, const RecallLayout& layout,
+                       const engine::EngineStats& stats) {
+  const std::int64_t most = number(options, "--most-memory");
+  if (most > 0 && peak_memory() > most) return "the process has taken more memory than it may";
+  if (layout.disk == 0) return {};
+  if (stats.streamed.bytes() == 0) {
+    return "no step has read from disk: the slab holds it all, make --resident-bytes smaller";
+  }
+  if (stats.kv.hit_pages[index_of(kv::Tier::kDisk)] == 0) {
+    return "no question has found a page on disk";
+  }
+  return {};
+}
+
+// False if they could not be written.
+bool write_answers(const std::string& path, const RecallAnswers& answers) {
+  std::ofstream file(path);
+  for (const base::TokenId token : answers.tokens) file << token << "\n";
+  file.close();
+  return file.good();
+}
+
+int fail(const std::string& fault) {
+  std::cerr << fault << std::endl;
+  return 1;
+}
+
 int run(const Options& options) {
   const RecallShape shape = {.seed = static_cast<std::uint64_t>(number(options, "--seed")),
                              .chains = static_cast<std::int32_t>(number(options, "--chains")),
                              .fillers = 1024,
                              .absent = 32};
+  if (const std::string bad = find_bad_option(options, shape); !bad.empty()) return fail(bad);
   const RecallModel model(shape);
   const std::string folder = options.at("--folder") + "/recall-model";
   std::filesystem::create_directories(folder);
   if (const absl::Status status = model.write(folder); !status.ok()) {
-    std::cerr << status << std::endl;
-    return 1;
+    return fail(status.ToString());
   }
   const RecallLayout layout = layout_of(options, shape);
   // The same context for every layout that has this slab, or none.
@@ -134,19 +182,15 @@ int run(const Options& options) {
   const Stopwatch watch;
   RecallEngine engine(folder, settings, &rows);
   const RecallAnswers answers = engine.ask(context);
-  std::ofstream file(options.at("--answers"));
-  for (const base::TokenId token : answers.tokens) file << token << "\n";
-  file.close();
+  const bool written = write_answers(options.at("--answers"), answers);
   print_work(engine, layout, watch.seconds());
   RecallScore score;
   score.add(context, answers);
   std::cout << score.table();
-  std::string fault = score.find_shortfall();
-  const std::int64_t most = number(options, "--most-memory");
-  if (most > 0 && peak_memory() > most) fault = "the process has taken more memory than it may";
-  if (!file.good()) fault = "the answers could not be written";
-  if (!fault.empty()) std::cerr << fault << std::endl;
-  return fault.empty() ? 0 : 1;
+  if (!written) return fail("the answers could not be written to " + options.at("--answers"));
+  std::string fault = find_fault(options, layout, *engine.stats());
+  if (fault.empty()) fault = score.find_shortfall();
+  return fault.empty() ? 0 : fail(fault);
 }
 
 }  // namespace

@@ -181,6 +181,18 @@ TEST_P(PageMass, TakesAnyHeads) {
   }
 }
 
+TEST_P(PageMass, OfOnePageIsNeverAboveOne) {
+  const Shape shape = {.heads = 24, .kv_heads = 8};
+  TestDevice device(GetParam(), 2);
+  Keys keys(device, shape, shape.page_tokens);
+  const std::vector<float> q = random_floats(std::int64_t{shape.heads} * shape.head_dim, 7);
+  for (std::int64_t position = 0; position < shape.page_tokens; ++position) {
+    const float mass = keys.masses(q, position, {0}).front();
+    EXPECT_LE(mass, 1.0f) << "position " << position;
+    EXPECT_NEAR(mass, 1.0f, 1e-5f) << "position " << position;
+  }
+}
+
 TEST_P(PageMass, LooksOnlyAtThePagesOfItsList) {
   const Shape shape;
   expect_right(shape, 300, 299, {0, 3, 4, 9, 18});

@@ -68,6 +68,8 @@ class PageMass final {
     for (std::int32_t head = 0; head < params_.heads; ++head) {
       spread(parts + head * params_.count, masses);
     }
+    // The rounding of the heads' shares adds up, and a share above 1 is none.
+    for (std::int64_t i = 0; i < params_.count; ++i) masses[i] = std::min(masses[i], 1.0f);
   }
 
  private:
