@@ -86,6 +86,25 @@ TEST(CpuLinear, RowHasTheSameBitsInEveryBatchAndThreadCount) {
   }
 }
 
+TEST(CpuLinear, MoreRowsThanTheCachesHoldEqualSingleOnes) {
+  // 18 MB of rows in five blocks: they go over the panels in several groups.
+  constexpr std::int64_t kRows = 500;
+  constexpr std::int64_t kN = 70;
+  constexpr std::int64_t kK = 9000;
+  constexpr std::int64_t kStep = 7;
+  const auto in = random_floats(kRows * kK, 4);
+  for (int threads : {1, 3}) {
+    TestDevice device(IsaChoice::kBest, threads);
+    const auto weight = device.weight(random_floats(kN * kK, 3), kN, Compute::kF32);
+    const auto out = run(device, *weight, in);
+    for (std::int64_t r = 0; r < kRows; r += kStep) {
+      const auto row = row_of(in, r, kK);
+      const auto alone = run(device, *weight, {row.begin(), row.end()});
+      ASSERT_TRUE(same_bits(row_of(out, r, kN), alone)) << "row " << r;
+    }
+  }
+}
+
 TEST(CpuLinear, SumsInRisingOrder) {
   // 1e8 + 1 - 1e8 is 0 in f32 in this order, and 1 in any order that adds the large ones first.
   for (IsaChoice isa : isa_levels()) {

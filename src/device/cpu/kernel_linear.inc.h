@@ -2,9 +2,14 @@
 // quantised weights) in rising order; all tile sizes are instances of one body, so the number of
 // rows does not change the bits.
 
-// k steps whose weights stay in the L1 cache while the rows pass. Between blocks the accumulators
-// rest in memory, which loses nothing.
+// k steps whose weights stay in the caches while the rows pass: in the L1 cache, or in the L2 cache
+// where the wider tiles of AVX-512 read each value less often. Between blocks the accumulators rest
+// in memory, which loses nothing.
+#if defined(HISPARSE_AVX512)
+constexpr std::int64_t kBlockSteps = 1024;
+#else
 constexpr std::int64_t kBlockSteps = 256;
+#endif
 constexpr int kPanelVectors = kPanelColumns / kColumnLanes;
 static_assert(kPanelVectors % 2 == 0, "tiles are two vectors wide");
 
@@ -30,41 +35,66 @@ struct TilePlace {
   int vector = 0;  // first vector of the panel
 };
 
-template <int kRows, int kVectors>
+// Over the rows of a tile by recursion: the compiler may leave a long loop as it is, and the sums
+// of the tile in memory.
+template <int kRow = 0, int kRows, int kVectors>
 inline void load_tile(Columns (&tile)[kRows][kVectors], const Sums& sums, const TilePlace& place) {
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      if (place.begin == 0) {
-        tile[r][v] = Columns{};
-      } else {
-        load(tile[r][v], sums[place.row + r] + (place.vector + v) * kColumnLanes);
-      }
+  for (int v = 0; v < kVectors; ++v) {
+    if (place.begin == 0) {
+      tile[kRow][v] = Columns{};
+    } else {
+      load(tile[kRow][v], sums[place.row + kRow] + (place.vector + v) * kColumnLanes);
     }
   }
+  if constexpr (kRow + 1 < kRows) load_tile<kRow + 1>(tile, sums, place);
 }
 
-template <int kRows, int kVectors>
+template <int kRow = 0, int kRows, int kVectors>
 inline void store_tile(const Columns (&tile)[kRows][kVectors], Sums& sums, const TilePlace& place) {
-  for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
-      store(sums[place.row + r] + (place.vector + v) * kColumnLanes, tile[r][v]);
-    }
+  for (int v = 0; v < kVectors; ++v) {
+    store(sums[place.row + kRow] + (place.vector + v) * kColumnLanes, tile[kRow][v]);
   }
+  if constexpr (kRow + 1 < kRows) store_tile<kRow + 1>(tile, sums, place);
 }
+
+// The packed values of kRows rows from `row` on, a multiple of kFloatTileRows: of one tile, or of
+// two that are multiplied together.
+template <int kRows>
+struct PackedRows {
+  static constexpr int kFirst = kRows < kFloatTileRows ? kRows : kFloatTileRows;
+  static constexpr int kSecond = kRows - kFirst;
+  const float* first = nullptr;
+  const float* second = nullptr;
+
+  PackedRows(const PanelProduct& p, int row) {
+    const std::int64_t row_values = packed_row_bytes(p.activation, p.k) / 4;
+    first = static_cast<const float*>(p.tiles) + row * row_values;
+    second = first + kFirst * row_values;
+  }
+  // Of 32-bit step `step`.
+  const float* at(std::int64_t step, int r) const {
+    return r < kFirst ? first + step * kFirst + r : second + step * kSecond + (r - kFirst);
+  }
+};
 
 // f32 and bf16 panels.
 struct FloatPanel {
-  static constexpr int kTileRows = kFloatTileRows;
+#if defined(HISPARSE_AVX512)
+  // Twelve rows of two vectors are 24 sums: enough for two bf16 products in each cycle, which take
+  // six. With 2 weights and 1 input they fit 32 registers.
+  static constexpr int kTileRows = 2 * kFloatTileRows;
+#else
   // Six rows of two vectors fill the sixteen registers of x86-64-v3: 12 sums, 2 weights, 1 input.
+  static constexpr int kTileRows = kFloatTileRows;
+#endif
   static constexpr int kTileVectors = 2;
   static constexpr int kWideRows = 2;  // so few rows have room for the whole panel
 
-  template <int kRows, int kVectors>
+  template <int kRow = 0, int kRows, int kVectors>
   static inline void add_step(Columns (&tile)[kRows][kVectors], const Columns (&w)[kVectors],
-                              const float* in) {
-    for (int r = 0; r < kRows; ++r) {
-      for (int v = 0; v < kVectors; ++v) tile[r][v] += in[r] * w[v];
-    }
+                              const PackedRows<kRows>& in, std::int64_t step) {
+    for (int v = 0; v < kVectors; ++v) tile[kRow][v] += *in.at(step, kRow) * w[v];
+    if constexpr (kRow + 1 < kRows) add_step<kRow + 1>(tile, w, in, step);
   }
 };
 
@@ -73,12 +103,11 @@ struct F32Panel : FloatPanel {
   static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
     const auto* weights = static_cast<const float*>(p.panel) + place.vector * kColumnLanes;
-    const float* in = static_cast<const float*>(p.tiles) +
-                      place.row * (packed_row_bytes(Activation::kF32, p.k) / 4);
+    const PackedRows<kRows> in(p, place.row);
     Columns w[kVectors];
     for (std::int64_t k = place.begin; k < place.end; ++k) {
       for (int v = 0; v < kVectors; ++v) load(w[v], weights + k * kPanelColumns + v * kColumnLanes);
-      add_step<kRows>(tile, w, in + k * kRows);
+      add_step(tile, w, in, k);
     }
   }
 };
@@ -90,34 +119,38 @@ struct BF16Panel : FloatPanel {
   static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
     const auto* pairs = static_cast<const std::uint32_t*>(p.panel) + place.vector * kColumnLanes;
-    const float* in = static_cast<const float*>(p.tiles) +
-                      place.row * (packed_row_bytes(Activation::kBF16, p.k) / 4);
+    const PackedRows<kRows> in(p, place.row);
     for (std::int64_t k = place.begin; k < place.end; k += 2) {
-      add_pair<kRows>(tile, pairs + k / 2 * kPanelColumns, in, k);
+      add_pair(tile, pairs + k / 2 * kPanelColumns, in, k);
     }
   }
 
 #if defined(HISPARSE_AVX512)
+  template <int kRow = 0, int kRows, int kVectors>
+  static inline void add_pairs(Columns (&tile)[kRows][kVectors], const ColumnBits (&w)[kVectors],
+                               const PackedRows<kRows>& in, std::int64_t step) {
+    std::uint32_t x;
+    std::memcpy(&x, in.at(step, kRow), sizeof(x));
+    for (int v = 0; v < kVectors; ++v) add_bf16_pair(tile[kRow][v], w[v], x);
+    if constexpr (kRow + 1 < kRows) add_pairs<kRow + 1>(tile, w, in, step);
+  }
+
   template <int kRows, int kVectors>
   static inline void add_pair(Columns (&tile)[kRows][kVectors], const std::uint32_t* from,
-                              const float* in, std::int64_t k) {
+                              const PackedRows<kRows>& in, std::int64_t k) {
     ColumnBits w[kVectors];
     for (int v = 0; v < kVectors; ++v) load(w[v], from + v * kColumnLanes);
-    for (int r = 0; r < kRows; ++r) {
-      std::uint32_t x;
-      std::memcpy(&x, in + k / 2 * kRows + r, sizeof(x));
-      for (int v = 0; v < kVectors; ++v) add_bf16_pair(tile[r][v], w[v], x);
-    }
+    add_pairs(tile, w, in, k / 2);
   }
 #else
   template <int kRows, int kVectors>
   static inline void add_pair(Columns (&tile)[kRows][kVectors], const std::uint32_t* from,
-                              const float* in, std::int64_t k) {
+                              const PackedRows<kRows>& in, std::int64_t k) {
     Columns w[kVectors];
     for (int v = 0; v < kVectors; ++v) load_low_halves(w[v], from + v * kColumnLanes);
-    add_step<kRows>(tile, w, in + k * kRows);
+    add_step(tile, w, in, k);
     for (int v = 0; v < kVectors; ++v) load_high_halves(w[v], from + v * kColumnLanes);
-    add_step<kRows>(tile, w, in + (k + 1) * kRows);
+    add_step(tile, w, in, k + 1);
   }
 #endif
 };
