@@ -29,6 +29,7 @@ class Engine {
         mover_(device_, random_),
         core_(config_, clock_, mover_) {
     device_.break_slot(kBadSlot);
+    mover_.fail_none();  // else its first write may fail, and it is not used again
   }
 
   // One request, to its end. False when it takes forever.

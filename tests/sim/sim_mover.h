@@ -53,6 +53,8 @@ class SimMover final : public transfer::Mover {
 
   // The disk is full or broken: nothing can be written to it.
   void fail_disk(bool fails) { disk_fails_ = fails; }
+  // No transfer fails by chance.
+  void fail_none() { some_fail_ = false; }
 
   bool idle() const { return pending_.empty(); }
   std::int64_t copies() const { return copies_; }
@@ -63,7 +65,7 @@ class SimMover final : public transfer::Mover {
 
   absl::Status run(const kv::TransferOp& op) {
     const bool disk = op.to.tier == kv::Tier::kDisk;
-    if ((disk && disk_fails_) || below(30) == 0) {
+    if ((disk && disk_fails_) || (below(30) == 0 && some_fail_)) {
       ++failures_;
       return absl::UnavailableError("the page cannot be written");
     }
@@ -78,6 +80,7 @@ class SimMover final : public transfer::Mover {
   std::vector<kv::TransferOp> pending_;
   std::map<base::SlotId, kv::PersistedPage> manifest_;
   bool disk_fails_ = false;
+  bool some_fail_ = true;
   std::int64_t copies_ = 0;
   std::int64_t failures_ = 0;
 };
