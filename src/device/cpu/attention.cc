@@ -18,7 +18,7 @@ constexpr std::int64_t kSharesPerThread = 4;
 constexpr std::int64_t kTasksPerThread = 4;
 constexpr std::int64_t kLongSegments = 4;
 // Tokens whose keys are fetched before their segment: more than a kernel passes over at a time.
-constexpr int kTokensAhead = 32;
+constexpr int kTokensAhead = 64;
 // Multiplications that are worth waking another thread.
 constexpr std::int64_t kInlineProducts = 32768;
 

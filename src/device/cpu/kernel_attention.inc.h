@@ -46,17 +46,18 @@ inline float largest_score(const float* scores, int count) {
     }
   }
   for (int j = 1; j < kSums; ++j) max[0] = max[j] > max[0] ? max[j] : max[0];
-  float lanes[kWideLanes];
-  store(lanes, max[0]);
-  float most = lanes[0];
-  for (int j = 1; j < kWideLanes; ++j) most = lanes[j] > most ? lanes[j] : most;
+  F8 halves[kWideLanes / kLanes];
+  std::memcpy(halves, max, sizeof(halves));
+  max_lanes(halves[0], halves[kWideLanes / kLanes - 1]);
+  float most = largest_lane(halves[0]);
   for (; i < count; ++i) most = scores[i] > most ? scores[i] : most;
   return most;
 }
 
-// scores = exp(scores - max), zeros up to the next whole vector; fills the partial's header.
+// scores = exp(scores - max), zeros up to the next whole vector. The partial's header has the max
+// and gets the sum.
 inline void exponentiate(float* scores, int count, float* partial, Fetcher* fetcher) {
-  const float max = largest_score(scores, count);
+  const float max = partial[0];
   Wide sum = {};
   for (int i = 0; i < count; i += kWideLanes) {
     if (fetcher != nullptr) fetcher->advance(fetcher->score_bytes);
@@ -76,7 +77,6 @@ inline void exponentiate(float* scores, int count, float* partial, Fetcher* fetc
     store(scores + i, x);
     sum += x;
   }
-  partial[0] = max;
   partial[1] = sum_lanes(sum);
 }
 
@@ -131,6 +131,11 @@ inline void run_queries(const SegmentAttention& s, const void* const* rows, Pass
 }
 
 inline void start_partials(const SegmentAttention& s, Fetcher* fetcher) {
+  // One after the other, so that their latencies overlap.
+  for (int i = 0; i < s.query_count; ++i) {
+    if (s.counts[i] == 0) continue;
+    s.partials[i][0] = largest_score(s.scratch + i * kSegmentTokens, s.counts[i]);
+  }
   for (int i = 0; i < s.query_count; ++i) {
     if (s.counts[i] == 0) continue;
     exponentiate(s.scratch + i * kSegmentTokens, s.counts[i], s.partials[i], fetcher);

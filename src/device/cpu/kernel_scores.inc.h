@@ -68,23 +68,14 @@ inline void fold_2(F16& out, const F16& a, const F16& b) {
         __builtin_shufflevector(a, b, 1, 3, 17, 19, 5, 7, 21, 23, 9, 11, 25, 27, 13, 15, 29, 31);
 }
 
-inline void load_two(F16& first, F16& second, const float* in) {
-  load(first, in);
-  load(second, in + kWideLanes);
-}
-
-// One instruction for each vector that it gives.
-inline void load_two(F16& first, F16& second, const std::uint16_t* in) {
-  constexpr __mmask32 kUpperHalves = 0xAAAAAAAA;
-  typedef std::uint16_t H32 __attribute__((vector_size(64)));
-  constexpr H32 kFirst = {0, 0, 0, 1, 0, 2,  0, 3,  0, 4,  0, 5,  0, 6,  0, 7,
-                          0, 8, 0, 9, 0, 10, 0, 11, 0, 12, 0, 13, 0, 14, 0, 15};
-  const __m512i halves = _mm512_loadu_si512(in);
-  const __m512i low = _mm512_maskz_permutexvar_epi16(kUpperHalves, (__m512i)kFirst, halves);
-  const __m512i high =
-      _mm512_maskz_permutexvar_epi16(kUpperHalves, (__m512i)(kFirst + kWideLanes), halves);
-  std::memcpy(&first, &low, sizeof(first));
-  std::memcpy(&second, &high, sizeof(second));
+// By recursion: a loop may keep the sums in memory.
+template <int kKey = 0, typename T, int kQueries>
+inline void add_keys(F16 (&sums)[kQueries][kKeyTile], const F16 (&q)[kQueries],
+                     const T* const (&rows)[kKeyTile], int d) {
+  F16 k;
+  load(k, rows[kKey] + d);
+  for (int i = 0; i < kQueries; ++i) sums[i][kKey] += q[i] * k;
+  if constexpr (kKey + 1 < kKeyTile) add_keys<kKey + 1>(sums, q, rows, d);
 }
 
 // quarters[i]: four lanes of sums of query i for each key of a tile.
@@ -92,22 +83,10 @@ template <typename T, int kQueries>
 inline void sum_key_tile(const SegmentAttention& s, const T* const (&rows)[kKeyTile], int query,
                          F16 (&quarters)[kQueries]) {
   F16 sums[kQueries][kKeyTile] = {};
-  F16 q[2][kQueries], k[2];
-  int d = 0;
-  for (; d + 2 * kWideLanes <= s.head_dim; d += 2 * kWideLanes) {
-    for (int i = 0; i < kQueries; ++i) load_two(q[0][i], q[1][i], s.queries[query + i] + d);
-    for (int j = 0; j < kKeyTile; ++j) {
-      load_two(k[0], k[1], rows[j] + d);
-      for (int i = 0; i < kQueries; ++i) sums[i][j] += q[0][i] * k[0];
-      for (int i = 0; i < kQueries; ++i) sums[i][j] += q[1][i] * k[1];
-    }
-  }
-  if (d < s.head_dim) {
-    for (int i = 0; i < kQueries; ++i) load(q[0][i], s.queries[query + i] + d);
-    for (int j = 0; j < kKeyTile; ++j) {
-      load(k[0], rows[j] + d);
-      for (int i = 0; i < kQueries; ++i) sums[i][j] += q[0][i] * k[0];
-    }
+  F16 q[kQueries];
+  for (int d = 0; d < s.head_dim; d += kWideLanes) {
+    for (int i = 0; i < kQueries; ++i) load(q[i], s.queries[query + i] + d);
+    add_keys(sums, q, rows, d);
   }
   for (int i = 0; i < kQueries; ++i) {
     F16 first, second;
@@ -129,7 +108,7 @@ inline void score_key_block(const SegmentAttention& s, const void* const* k_rows
     for (int j = 0; j < kKeyTile; ++j) {
       rows[j] = row_at<T>(s, k_rows, key + tile + j * kKeyBlockTiles);
     }
-    sum_key_tile(s, rows, pass.first, quarters[tile]);
+    sum_key_tile<T>(s, rows, pass.first, quarters[tile]);
   }
   for (int i = 0; i < kQueries; ++i) {
     F16 first, second, dots;
