@@ -22,10 +22,10 @@ hisparse_test(tier_contract_test
   SRCS tier_contract_test.cc
   DEPS hisparse_test_support hisparse_engine
   LABELS asan tsan)
+# Long; under the sanitizers tier_contract_test takes the same ways.
 hisparse_test(tier_scenarios_test
   SRCS tier_scenarios_test.cc
-  DEPS hisparse_test_support hisparse_engine
-  LABELS asan tsan)
+  DEPS hisparse_test_support hisparse_engine)
 hisparse_test(smollm2_tiers_test
   SRCS smollm2_tiers_test.cc
   DEPS hisparse_test_support hisparse_engine
