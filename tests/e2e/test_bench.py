@@ -8,7 +8,7 @@ import pytest
 
 from conftest import BINARY, SMOLLM2, TINY_MODEL
 
-OUTPUT_LEN = 16
+OUTPUT_LEN = 64
 ITERATIONS = 2
 
 
@@ -21,11 +21,16 @@ def check_result(result, batch, input_len):
     assert result["iterations"] == ITERATIONS
     assert result["prompt_tokens"] == ITERATIONS * batch * input_len
     assert result["output_tokens"] == ITERATIONS * batch * OUTPUT_LEN
-    # All prompts of a batch fit into one or two steps: nearly every token is of the steady state.
-    assert 0 < result["steady_tokens"] <= ITERATIONS * batch * (OUTPUT_LEN - 1)
     decode, gaps, first = result["decode_tokens_per_s"], result["itl_ms"], result["ttft_ms"]
-    assert 0 < decode["min"] <= decode["median"] <= decode["max"]
-    assert 0 <= gaps["p50"] <= gaps["p90"] <= gaps["p99"]
+    # Steady are the tokens while the whole batch runs. On a busy machine one request may have ended before the next
+    # one has begun: then there are none, and no speed is made up.
+    steady = result["steady_tokens"]
+    assert (0 if batch > 1 else 1) <= steady <= ITERATIONS * batch * (OUTPUT_LEN - 1)
+    if steady:
+        assert 0 < decode["min"] <= decode["median"] <= decode["max"]
+        assert 0 <= gaps["p50"] <= gaps["p90"] <= gaps["p99"]
+    else:
+        assert decode is None and gaps is None
     assert 0 < first["p50"] <= first["p99"]
     assert result["prefill_tokens_per_s"] > 0 and result["total_tokens_per_s"] > 0
 
