@@ -3,19 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kv/lifecycle_controller.h"
+#include "tests/property/lifecycle_chance.h"
+#include "tests/property/lifecycle_coverage.h"
 #include "tests/property/lifecycle_model.h"
 
 namespace hisparse::tests {
@@ -24,10 +24,6 @@ namespace {
 constexpr std::uint64_t kSeeds = 1200;
 constexpr int kOperations = 1000;
 constexpr int kRoots = 2;
-constexpr std::array kPoolSizes = {0, 1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 48, 64};
-constexpr std::array kLowerSizes = {0, 0, 1, 2, 5, 13, 40};
-constexpr std::array kPageTokens = {1, 2, 4, 16};
-constexpr std::array kHeatWindows = {0, 1, 7, 64, 1000};
 
 // A failed HS_CHECK aborts before GoogleTest can print its trace, so the seed is told here.
 std::uint64_t running_seed = 0;
@@ -37,28 +33,10 @@ void tell_seed(int) {
   std::abort();
 }
 
-// What the random walk has met: a walk that never evicts or spills would prove nothing.
-struct Coverage {
-  std::int64_t hits = 0;
-  std::int64_t dropped = 0;
-  std::int64_t deduplicated = 0;
-  std::int64_t preempted = 0;
-  std::int64_t later = 0;
-  std::int64_t never = 0;
-  std::int64_t down = 0;
-  std::int64_t up = 0;
-  std::int64_t failed = 0;
-  std::int64_t lost = 0;
-  std::int64_t adopted = 0;
-  std::int64_t replans = 0;
-  std::int64_t unobserved = 0;
-  std::int64_t exchanged = 0;
-};
-
 class Walk final {
  public:
   Walk(std::uint64_t seed, Coverage& coverage)
-      : random_(seed), coverage_(coverage), config_(make_config(seed)), model_(config_) {
+      : chance_(seed), coverage_(coverage), config_(chance_.config()), model_(config_) {
     controller_.emplace(config_);
     for (int root = 0; root < kRoots; ++root) {
       roots_.push_back(kv::root_key({std::to_string(root), "model", "f32"}));
@@ -79,49 +57,10 @@ class Walk final {
   }
 
  private:
-  int below(int bound) { return static_cast<int>(random_() % static_cast<std::uint64_t>(bound)); }
-
-  template <typename Values>
-  auto one_of(const Values& values) {
-    return values[static_cast<std::size_t>(below(static_cast<int>(values.size())))];
-  }
-
-  kv::ControllerConfig make_config(std::uint64_t seed) {
-    kv::ControllerConfig config;
-    config.page_tokens = kPageTokens[seed / kPoolSizes.size() % kPageTokens.size()];
-    config.resident_slots = kPoolSizes[seed % kPoolSizes.size()];
-    config.host_slots = one_of(kLowerSizes);
-    config.disk_slots = one_of(kLowerSizes);
-    config.max_transfers = 1 + below(5);
-    if (below(8) == 0) config.prefix_caching = kv::PrefixCaching::kOff;
-    if (below(3) == 0) config.mirroring = kv::Mirroring::kEager;
-    if (below(2) == 0) config.host_reads = kv::HostReads::kCopied;
-    if (below(3) == 0) config.persistence = kv::Persistence::kOn;
-    config.heat_window = one_of(kHeatWindows);
-    config.replan_tokens = 1 + below(40);
-    config.exchange_pages = below(5);
-    return config;
-  }
-
-  // Pages of few kinds, so that prompts share prefixes whatever the page size; some odd tokens.
-  base::TokenId next_token(std::int64_t position) {
-    if (position % config_.page_tokens == 0) kind_ = below(3) == 0 ? 1 : 0;
-    if (below(40) == 0) return 2;
-    return kind_;
-  }
-
-  Tokens tokens(std::int64_t position, std::int64_t count) {
-    Tokens made;
-    for (std::int64_t i = 0; i < count; ++i) made.push_back(next_token(position + i));
-    return made;
-  }
-
-  Tokens prompt() { return tokens(0, below(6 * config_.page_tokens) + 1); }
-
   std::optional<Sequence> any_sequence() {
     const std::vector<Sequence> ids = model_.sequences();
     if (ids.empty()) return std::nullopt;
-    return one_of(ids);
+    return chance_.one_of(ids);
   }
 
   void expect(bool condition, const char* what) {
@@ -132,8 +71,8 @@ class Walk final {
   }
 
   std::string step() {
-    if (below(200) == 0) return restart();
-    switch (below(16)) {
+    if (chance_.below(200) == 0) return restart();
+    switch (chance_.below(16)) {
       case 0:
         return look_up();
       case 1:
@@ -165,10 +104,10 @@ class Walk final {
     const std::int64_t pages = model_.pages_held(*sequence, {});
     std::vector<kv::PageMass> masses;
     for (std::int32_t page = 0; page < pages; ++page) {
-      if (below(4) == 0) continue;
-      const float mass = below(20) == 0 ? std::numeric_limits<float>::quiet_NaN()
-                                        : static_cast<float>(below(1000)) / 999.0f;
-      masses.push_back({.page = page, .mass = below(2) == 0 ? 0.0f : mass});
+      if (chance_.below(4) == 0) continue;
+      const float mass = chance_.below(20) == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                                : static_cast<float>(chance_.below(1000)) / 999.0f;
+      masses.push_back({.page = page, .mass = chance_.below(2) == 0 ? 0.0f : mass});
     }
     controller_->observe(base::SequenceId(*sequence), masses);
     return "observation";
@@ -201,7 +140,7 @@ class Walk final {
   }
 
   std::string look_up() {
-    checked_match(below(kRoots), prompt());
+    checked_match(chance_.below(kRoots), chance_.prompt());
     return "match";
   }
 
@@ -221,8 +160,9 @@ class Walk final {
     const auto sequence = any_sequence();
     if (!sequence) return "nothing";
     const std::int64_t room = model_.room(*sequence);
-    const std::int64_t count = below(3) == 0 ? room : below(static_cast<int>(room) + 1);
-    const Tokens made = tokens(model_.written(*sequence), count);
+    const std::int64_t count =
+        chance_.below(3) == 0 ? room : chance_.below(static_cast<int>(room) + 1);
+    const Tokens made = chance_.tokens(model_.written(*sequence), count);
     const kv::KvCommit commit = controller_->written(base::SequenceId(*sequence), made);
     if (commit.replan) exchanged_since_replan_ = 0;
     keep(model_.wrote(*sequence, made, commit));
@@ -230,7 +170,7 @@ class Walk final {
   }
 
   std::string stray() {
-    const kv::TransferDone done = {.id = base::TransferId(1'000'000 + below(100)),
+    const kv::TransferDone done = {.id = base::TransferId(1'000'000 + chance_.below(100)),
                                    .status = absl::OkStatus()};
     const std::int64_t strays = controller_->stats().stray_completions;
     (void)controller_->apply(done);
@@ -254,10 +194,10 @@ class Walk final {
     config_.first_transfer += 1'000'000'000;
     controller_.emplace(config_);
     std::vector<kv::PersistedPage> told = pages;
-    if (!told.empty() && below(2) == 0)
-      told.erase(told.begin() + below(static_cast<int>(told.size())));
-    if (!told.empty() && below(4) == 0) told.push_back(one_of(told));
-    std::ranges::shuffle(told, random_);
+    if (!told.empty() && chance_.below(2) == 0)
+      told.erase(told.begin() + chance_.below(static_cast<int>(told.size())));
+    if (!told.empty() && chance_.below(4) == 0) told.push_back(chance_.one_of(told));
+    std::ranges::shuffle(told, chance_.engine());
     const std::int64_t adopted = controller_->adopt(told);
     expect(adopted <= static_cast<std::int64_t>(pages.size()), "more is adopted than there is");
     coverage_.adopted += adopted;
@@ -267,8 +207,8 @@ class Walk final {
   // A step has found a bad page.
   std::string lose_somewhere() {
     const std::vector<kv::Location> locations = model_.read_locations();
-    if (locations.empty() || below(4) != 0) return "nothing";
-    const kv::Location location = one_of(locations);
+    if (locations.empty() || chance_.below(4) != 0) return "nothing";
+    const kv::Location location = chance_.one_of(locations);
     if (location.tier != kv::Tier::kDisk) return "nothing";
     lose(location);
     return "a bad page on disk";
@@ -281,16 +221,16 @@ class Walk final {
     if (commit.lost) lose(*commit.lost);
     (status.ok() ? (op.to.tier > op.from.tier ? coverage_.down : coverage_.up)
                  : coverage_.failed)++;
-    if (below(8) == 0) (void)controller_->apply(done);  // told twice
+    if (chance_.below(8) == 0) (void)controller_->apply(done);  // told twice
   }
 
   std::string finish_transfer() {
     const std::vector<kv::TransferOp> ops = model_.transfers();
     if (ops.empty()) return "nothing";
-    const kv::TransferOp op = one_of(ops);
+    const kv::TransferOp op = chance_.one_of(ops);
     absl::Status status;
-    if (below(12) == 0) status = absl::UnavailableError("x");
-    if (op.from.tier == kv::Tier::kDisk && below(6) == 0) status = absl::DataLossError("x");
+    if (chance_.below(12) == 0) status = absl::UnavailableError("x");
+    if (op.from.tier == kv::Tier::kDisk && chance_.below(6) == 0) status = absl::DataLossError("x");
     finish(op, status);
     return "transfer done";
   }
@@ -298,9 +238,9 @@ class Walk final {
   std::string plan() {
     kv::PlanBuilder builder = controller_->plan();
     ModelPlan wanted;
-    const int calls = 1 + below(6);
+    const int calls = 1 + chance_.below(6);
     for (int call = 0; call < calls; ++call) {
-      switch (below(6)) {
+      switch (chance_.below(6)) {
         case 0:
           plan_release(builder, wanted);
           break;
@@ -314,7 +254,7 @@ class Walk final {
       check_available(builder, wanted);
     }
     const kv::KvPlan plan = std::move(builder).finish();
-    if (below(5) == 0) return "dropped plan";
+    if (chance_.below(5) == 0) return "dropped plan";
     const kv::KvCommit commit = controller_->commit(plan);
     keep(model_.committed(wanted, commit));
     note_exchanges(commit);
@@ -350,11 +290,12 @@ class Walk final {
 
   void plan_extend(kv::PlanBuilder& builder, ModelPlan& wanted) {
     std::optional<Sequence> sequence = any_sequence();
-    if (!wanted.admissions.empty() && below(2) == 0) sequence = wanted.admissions[0].sequence;
+    if (!wanted.admissions.empty() && chance_.below(2) == 0)
+      sequence = wanted.admissions[0].sequence;
     if (!sequence) return;
     if (wanted.releases_sequence(*sequence) && wanted.admission_of(*sequence) == nullptr) return;
     const base::SequenceId id(*sequence);
-    const std::int64_t total = below(9 * config_.page_tokens);
+    const std::int64_t total = chance_.below(9 * config_.page_tokens);
     const std::int64_t held = model_.pages_held(*sequence, wanted);
     const std::int64_t missing = std::max<std::int64_t>(model_.pages_for(total) - held, 0);
     const std::int64_t beyond =
@@ -389,17 +330,18 @@ class Walk final {
   // A new sequence, or one that this very plan has preempted and starts again.
   void plan_admit(kv::PlanBuilder& builder, ModelPlan& wanted) {
     Sequence sequence = next_sequence_++;
-    if (!wanted.releases.empty() && below(4) == 0 && wanted.admissions.empty()) {
+    if (!wanted.releases.empty() && chance_.below(4) == 0 && wanted.admissions.empty()) {
       sequence = wanted.releases[0];
     }
     ModelPlan::Admission admission = {.sequence = sequence,
-                                      .root = below(kRoots),
-                                      .prompt = prompt(),
+                                      .root = chance_.below(kRoots),
+                                      .prompt = chance_.prompt(),
                                       .matched = 0,
                                       .reserved = 0};
     const kv::PrefixMatch match = checked_match(admission.root, admission.prompt);
     const std::int64_t total =
-        match.tokens + below(static_cast<int>(admission.prompt.size()) + config_.page_tokens);
+        match.tokens +
+        chance_.below(static_cast<int>(admission.prompt.size()) + config_.page_tokens);
     const base::SequenceId id(sequence);
     expect(builder.pages_missing(id, total) == model_.pages_for(total),
            "pages_missing() of an unknown sequence is not all of them");
@@ -456,7 +398,7 @@ class Walk final {
     coverage_.exchanged += stats.exchanged_pages;
   }
 
-  std::mt19937_64 random_;
+  Chance chance_;
   Coverage& coverage_;
   kv::ControllerConfig config_;
   std::optional<kv::LifecycleController> controller_;
@@ -464,7 +406,6 @@ class Walk final {
   std::vector<kv::BlockKey> roots_;
   Sequence next_sequence_ = 0;
   std::int64_t exchanged_since_replan_ = 0;
-  base::TokenId kind_ = 0;
   Disagreement wrong_;
 };
 
@@ -480,27 +421,8 @@ TEST(LifecycleModel, RandomOperationsAgreeWithTheModelAndKeepEveryInvariant) {
     Walk(seed, coverage).run();
     if (HasFatalFailure()) return;
   }
-  const std::pair<const char*, std::int64_t> met[] = {{"tokens hit", coverage.hits},
-                                                      {"pages dropped", coverage.dropped},
-                                                      {"deduplicated", coverage.deduplicated},
-                                                      {"preempted", coverage.preempted},
-                                                      {"put off", coverage.later},
-                                                      {"refused", coverage.never},
-                                                      {"moved down", coverage.down},
-                                                      {"moved up", coverage.up},
-                                                      {"transfers failed", coverage.failed},
-                                                      {"pages lost", coverage.lost},
-                                                      {"adopted", coverage.adopted},
-                                                      {"re-plans", coverage.replans},
-                                                      {"observations lost", coverage.unobserved},
-                                                      {"pages exchanged", coverage.exchanged}};
-  for (const auto& [what, count] : met) {
-    std::printf("%s %lld  ", what, static_cast<long long>(count));
-    if (!replayed) {
-      EXPECT_GT(count, 100) << what;
-    }
-  }
-  std::printf("\n");
+  coverage.print();
+  if (!replayed) coverage.expect_met();
 }
 
 }  // namespace
