@@ -321,6 +321,9 @@ class Simulation {
     const kv::KvStats stats = core_->controller().stats();
     ASSERT_EQ(stats.referenced, 0);
     ASSERT_EQ(stats.in_flight, 0);
+    const kv::TierStats& disk = stats.tier(kv::Tier::kDisk);
+    ASSERT_TRUE(stats.unpersisted == 0 || disk.free == 0 || disk.closed)
+        << "an idle engine leaves pages unpersisted";
     std::int32_t ready = 0;
     for (const kv::TierStats& tier : stats.tiers) {
       ASSERT_EQ(tier.filling + tier.draining, 0);

@@ -170,6 +170,99 @@ TEST(AdoptMany, ALongPromptThatIsBadTakesNoOtherWithIt) {
   EXPECT_EQ(controller.match(kRoot, prompts[1]).tokens, kPages * kPageTokens);
 }
 
+// After a power failure many prompts may be bad, each on its own.
+TEST(AdoptMany, BadPromptsOfAnEarlierProcessDoNotCloseTheDisk) {
+  constexpr std::int32_t kPrompts = 60;
+  ControllerConfig config = kConfig;
+  config.disk_slots = kPrompts;
+  std::vector<PersistedPage> pages;
+  for (std::int32_t prompt = 0; prompt < kPrompts; ++prompt) {
+    pages.push_back({.slot = SlotId(prompt),
+                     .write = 1,
+                     .root = kRoot,
+                     .parent = kRoot,
+                     .depth = 0,
+                     .tokens = {prompt, prompt}});
+  }
+  LifecycleController controller(config);
+  ASSERT_EQ(controller.adopt(pages), kPrompts);
+  for (std::int32_t slot = 0; slot < kPrompts; ++slot) {
+    controller.lose({Tier::kDisk, SlotId(slot)});
+  }
+  EXPECT_EQ(controller.stats().lost_pages, kPrompts);
+  EXPECT_FALSE(controller.stats().tier(Tier::kDisk).closed);
+}
+
+// The disk is full: what is kept anew takes the place of the oldest prompt, from its end on, and of
+// no younger one.
+TEST(AdoptMany, TheOldestPromptMakesRoomWhole) {
+  ControllerConfig config = kConfig;
+  config.disk_slots = 3;
+  std::vector<PersistedPage> pages = chain();
+  pages.pop_back();
+  pages[0].slot = SlotId(0);
+  pages[1].slot = SlotId(1);
+  pages.push_back({.slot = SlotId(2),
+                   .write = 9,
+                   .root = kRoot,
+                   .parent = kRoot,
+                   .depth = 0,
+                   .tokens = {50, 51}});
+  LifecycleController controller(config);
+  ASSERT_EQ(controller.adopt(pages), 3);
+  PlanBuilder builder = controller.plan();
+  ASSERT_TRUE(builder.admit(SequenceId(1), kRoot, {}, 4));
+  ASSERT_EQ(builder.extend(SequenceId(1), 4), Grant::kNow);
+  controller.commit(std::move(builder).finish());
+  controller.written(SequenceId(1), Tokens{70, 71, 72, 73});
+  const KvCommit commit = controller.commit(controller.plan().finish());
+  EXPECT_EQ(commit.transfers.demotions.size(), 2u);
+  EXPECT_EQ(controller.match(kRoot, Tokens{0, 1, 10, 11, 9}).tokens, 0);
+  EXPECT_EQ(controller.match(kRoot, Tokens{50, 51, 9}).tokens, 2);
+  EXPECT_EQ(controller.check_invariants(), std::nullopt);
+}
+
+// The parent was written long ago, its child just now: both are as young as the child.
+TEST(AdoptMany, AParentIsAsYoungAsItsChild) {
+  ControllerConfig config = kConfig;
+  config.disk_slots = 3;
+  std::vector<PersistedPage> pages = chain();
+  const PersistedPage other = {.slot = SlotId(1),
+                               .write = 9,
+                               .root = kRoot,
+                               .parent = kRoot,
+                               .depth = 0,
+                               .tokens = {50, 51}};
+  pages[0].slot = SlotId(0);
+  pages[1].slot = SlotId(2);
+  LifecycleController controller(config);
+  ASSERT_EQ(controller.adopt(std::vector<PersistedPage>{pages[0], other, pages[1]}), 3);
+  EXPECT_EQ(controller.check_invariants(), std::nullopt);
+  PlanBuilder builder = controller.plan();
+  ASSERT_TRUE(builder.admit(SequenceId(1), kRoot, {}, 2));
+  ASSERT_EQ(builder.extend(SequenceId(1), 2), Grant::kNow);
+  controller.commit(std::move(builder).finish());
+  controller.written(SequenceId(1), Tokens{70, 71});
+  controller.commit(controller.plan().finish());
+  EXPECT_EQ(controller.match(kRoot, Tokens{50, 51, 9}).tokens, 0);
+  EXPECT_EQ(controller.match(kRoot, Tokens{0, 1, 10, 11, 9}).tokens, 4);
+}
+
+// Writes of this process are told from those of earlier ones.
+TEST(AdoptMany, TransfersBeginAtTheNumberThatIsGiven) {
+  ControllerConfig config = kConfig;
+  config.first_transfer = std::int64_t{3} << 40;
+  LifecycleController controller(config);
+  PlanBuilder builder = controller.plan();
+  ASSERT_TRUE(builder.admit(SequenceId(1), kRoot, {}, 2));
+  ASSERT_EQ(builder.extend(SequenceId(1), 2), Grant::kNow);
+  controller.commit(std::move(builder).finish());
+  controller.written(SequenceId(1), Tokens{0, 1});
+  const KvCommit commit = controller.commit(controller.plan().finish());
+  ASSERT_EQ(commit.transfers.demotions.size(), 1u);
+  EXPECT_EQ(commit.transfers.demotions[0].id.value(), config.first_transfer);
+}
+
 // One slot that cannot be written is not the disk.
 TEST_F(Adopt, ASlotThatRefusesWritesIsTriedOnceAndThenAnother) {
   controller_.emplace(kConfig);
