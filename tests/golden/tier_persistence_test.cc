@@ -1,7 +1,11 @@
 // Pages that an earlier process left on disk change no bit of any logit.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -14,6 +18,28 @@ constexpr std::int32_t kPromptTokens = 300;
 constexpr std::int32_t kNewTokens = 24;
 constexpr std::int64_t kKept = 288;  // tokens in whole pages of 16 that may be reused
 constexpr double kGibibyte = 1024.0 * 1024.0 * 1024.0;
+
+// Its offset in the one file of weights, whose last byte is the last tensor's.
+std::int64_t middle_of_largest_tensor(const std::string& model) {
+  const auto checkpoint = format::Checkpoint::open(model);
+  const std::byte* end = nullptr;
+  std::span<const std::byte> largest;
+  for (const format::TensorView& tensor : (*checkpoint)->tensors()) {
+    end = std::max(end, tensor.bytes.data() + tensor.bytes.size());
+    if (tensor.bytes.size() > largest.size()) largest = tensor.bytes;
+  }
+  const auto size = std::filesystem::file_size(model + "/model.safetensors");
+  return static_cast<std::int64_t>(size) -
+         (end - (largest.data() + static_cast<std::ptrdiff_t>(largest.size() / 2)));
+}
+
+void flip_bit(const std::string& path, std::int64_t offset) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  file.seekg(offset);
+  const int byte = file.get();
+  file.seekp(offset);
+  file.put(static_cast<char>(byte ^ 1));
+}
 
 class TierPersistence : public testing::Test {
  protected:
@@ -73,6 +99,25 @@ TEST_F(TierPersistence, TheNextProcessReadsTheSameBits) {
       EXPECT_EQ(stats->kv.lost_pages, 0);
     }
   }
+}
+
+// The cheap digest of a file does not see the middle of its tensors; what is kept must.
+TEST_F(TierPersistence, PagesOfWeightsThatDifferAnywhereAreNotTaken) {
+  const std::string model = folder_ + "/model";
+  std::filesystem::copy(test_data("golden/data/llama3_rope"), model);
+  const auto digest = [&] { return (*format::Checkpoint::open(model))->digest(); };
+  const std::string before = digest();
+  config::EngineSettings kept = persistent(1, 0);
+  kept.model = model;
+  {
+    TestEngine first(kept);
+    (void)first.run(1, prompt_of(kPromptTokens, 7), kNewTokens);
+    wait_until_kept(first);
+  }
+  EXPECT_GT(TestEngine(kept).engine().stats()->kv.adopted_pages, 0);
+  flip_bit(model + "/model.safetensors", middle_of_largest_tensor(model));
+  ASSERT_EQ(digest(), before);
+  EXPECT_EQ(TestEngine(kept).engine().stats()->kv.adopted_pages, 0);
 }
 
 TEST_F(TierPersistence, PagesOfOtherNumericsAreNotTaken) {
