@@ -193,6 +193,13 @@ TEST_F(OnDiskWithoutCaching, PagesInUseComeBackWhenThereIsRoom) {
   EXPECT_THAT(tiers(kA), testing::Each(Tier::kResident));
 }
 
+TEST_F(OnDiskWithoutCaching, WhatIsFreedIsToldInEveryTier) {
+  run(kA, counting(0, 24));
+  const std::vector<Location> held = controller.locations(kA);
+  ASSERT_THAT(tiers(kA), testing::Contains(Tier::kDisk));
+  EXPECT_THAT(controller.release(kA).freed, testing::IsSupersetOf(held));
+}
+
 TEST_F(OnDiskWithoutCaching, ACopyThatCannotBeReadIsLost) {
   run(kA, counting(0, 16));
   run(kB, counting(100, 16));

@@ -1,7 +1,9 @@
 // The production mover and the store: a slot is listed only while it holds what the list says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -9,6 +11,7 @@
 #include <vector>
 
 #include "device/cpu/cpu_device.h"
+#include "transfer/aligned_buffer.h"
 #include "transfer/page_mover.h"
 #include "transfer/page_store.h"
 
@@ -138,6 +141,21 @@ TEST_F(PageKeeping, ASlotThatIsWrittenAgainIsNoLongerWhatItWas) {
   ASSERT_TRUE(spill(1, 30).ok());
   restart();
   EXPECT_THAT(first_tokens(), ElementsAre(30));
+}
+
+// The limit lets the manifest grow, and no page be written.
+TEST_F(PageKeeping, WhatCouldNotBeWrittenIsNotListed) {
+  ASSERT_TRUE(spill(0, 10).ok());
+  struct rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const struct rlimit small = {.rlim_cur = kFileAlignment, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_FALSE(spill(1, 20).ok());
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  restart();
+  EXPECT_THAT(first_tokens(), ElementsAre(10));
 }
 
 TEST_F(PageKeeping, ALostPageIsNotListed) {
