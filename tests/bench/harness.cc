@@ -123,15 +123,12 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void report(benchmark::State& state, Machine& machine, const Work& work,
-            std::vector<double> seconds) {
-  if (seconds.empty()) return;  // a case that was skipped
-  const double best = *std::min_element(seconds.begin(), seconds.end());
-  const double rate = work.amount / median(std::move(seconds));
-  const double peak = machine.peak.best(work.peak);
+void report(benchmark::State& state, Machine& machine, const Work& work, Times times) {
+  if (times.seconds.empty()) return;  // a case that was skipped
+  const double rate = work.amount / median(std::move(times.seconds));
   state.counters[unit_of(work.peak)] = rate / kGiga;
-  state.counters["share%"] = kPercent * rate / peak;
-  state.counters["best%"] = kPercent * work.amount / best / peak;
+  state.counters["share%"] = kPercent * rate / median(std::move(times.peaks));
+  state.counters["of_best%"] = kPercent * rate / machine.peak.best(work.peak);
 }
 
 }  // namespace hisparse::bench

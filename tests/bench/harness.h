@@ -54,10 +54,15 @@ struct Work {
   Peak peak = Peak::kRead;
 };
 
-// Sets the counters from the seconds of each iteration: the rate and `share%` of the best peak by
-// the median iteration, `best%` by the best one.
-void report(benchmark::State& state, Machine& machine, const Work& work,
-            std::vector<double> seconds);
+// The seconds of each iteration, and the peak's rates that were measured in turn with them.
+struct Times {
+  std::vector<double> seconds;
+  std::vector<double> peaks;  // bytes or operations per second
+};
+
+// Sets the counters from the median iteration: its rate, `share%` of the median peak in turn with
+// it, and `of_best%` of the best peak of the whole run.
+void report(benchmark::State& state, Machine& machine, const Work& work, Times times);
 
 template <typename Body>
 double seconds_of(const Body& body) {
@@ -66,13 +71,25 @@ double seconds_of(const Body& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Iterations of `body` in turn with the peak, some milliseconds each.
 template <typename Body>
 void measure(benchmark::State& state, Machine& machine, const Work& work, const Body& body) {
+  constexpr double kSecondsOfTurn = 10e-3;
   machine.peak.refresh(work.peak);
   body();  // scratch grows, pages are touched
-  std::vector<double> seconds;
-  for (auto _ : state) seconds.push_back(seconds_of(body));
-  report(state, machine, work, std::move(seconds));
+  Times times;
+  double turn = kSecondsOfTurn;
+  for (auto _ : state) {
+    if (turn >= kSecondsOfTurn) {
+      state.PauseTiming();
+      times.peaks.push_back(machine.peak.now(work.peak));
+      turn = 0.0;
+      state.ResumeTiming();
+    }
+    times.seconds.push_back(seconds_of(body));
+    turn += times.seconds.back();
+  }
+  report(state, machine, work, std::move(times));
 }
 
 double median(std::vector<double> values);

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <iomanip>
 #include <limits>
 
@@ -36,18 +35,6 @@ double seconds_since(Clock::time_point start) {
 // Keeps the loops' results alive.
 std::atomic<std::int64_t> sink{0};
 
-Rate rate_of_passes(int passes, double amount, const std::function<void(int)>& pass) {
-  pass(0);
-  std::vector<double> rates;
-  for (int i = 1; i <= passes; ++i) {
-    const auto start = Clock::now();
-    pass(i);
-    rates.push_back(amount / seconds_since(start));
-  }
-  std::sort(rates.begin(), rates.end());
-  return {.best = rates.back(), .median = rates[rates.size() / 2]};
-}
-
 std::int64_t rounds_of_task(const PeakLoop& loop) {
   constexpr int kTries = 3;
   for (std::int64_t rounds = kFirstRounds;; rounds *= 2) {
@@ -61,24 +48,7 @@ std::int64_t rounds_of_task(const PeakLoop& loop) {
   }
 }
 
-Rate operations_rate(int passes, const PeakLoop& loop, base::ThreadPool& pool) {
-  const std::int64_t rounds = rounds_of_task(loop);
-  const std::int64_t tasks = std::int64_t{kTasksPerThread} * pool.threads();
-  return rate_of_passes(passes, loop.operations * static_cast<double>(rounds * tasks), [&](int) {
-    pool.parallel_for(tasks, [&](std::int64_t) { sink += loop.run(rounds); });
-  });
-}
-
 using ReadLoop = std::int64_t (*)(const void* from, std::int64_t bytes);
-
-Rate read_rate(int passes, ReadLoop loop, const std::byte* data, base::ThreadPool& pool) {
-  return rate_of_passes(passes, static_cast<double>(kReadBytesOfPass), [&](int pass) {
-    const std::byte* from = data + pass * kReadBytesOfPass % kReadBytes;
-    pool.parallel_for(kReadBytesOfPass / kHugePageBytes, [&](std::int64_t page) {
-      sink += loop(from + page * kHugePageBytes, kHugePageBytes);
-    });
-  });
-}
 
 std::vector<const PeakLoops*> levels_of_this_machine() {
   std::vector<const PeakLoops*> levels = {&peak_loops_v2()};
@@ -146,10 +116,25 @@ struct MachinePeak::Loop {
   std::string name;
   ReadLoop read = nullptr;  // kRead
   PeakLoop operations;      // the others
+  std::int64_t rounds = 0;  // of a task of those
 };
 
 MachinePeak::MachinePeak(base::ThreadPool& pool, int passes)
     : pool_(pool), passes_(passes), buffer_(std::make_unique<HugeBuffer>()) {
+  for (const PeakLoops* level : levels_of_this_machine()) {
+    const std::string prefix = std::string(level->level) + ": ";
+    const auto add = [&](Peak peak, const PeakLoop& loop) {
+      loops_.push_back({peak, prefix + loop.instructions, nullptr, loop, rounds_of_task(loop)});
+    };
+    loops_.push_back({Peak::kRead, prefix + "one stream", level->read_one_stream, {}, 0});
+    loops_.push_back({Peak::kRead, prefix + "four streams", level->read_four_streams, {}, 0});
+    add(Peak::kF32, level->f32);
+    if (level->bf16.run != nullptr && __builtin_cpu_supports("avx512bf16")) {
+      add(Peak::kBF16, level->bf16);
+    }
+    add(Peak::kInt8, level->int8);
+    add(Peak::kInt4, level->int4);
+  }
   for (int threads = 1; threads < pool.threads(); threads *= 2) {
     base::ThreadPool some(threads);
     measure(some);
@@ -159,35 +144,37 @@ MachinePeak::MachinePeak(base::ThreadPool& pool, int passes)
 
 MachinePeak::~MachinePeak() = default;
 
-std::vector<MachinePeak::Loop> MachinePeak::loops() const {
-  std::vector<Loop> loops;
-  for (const PeakLoops* level : levels_of_this_machine()) {
-    const std::string prefix = std::string(level->level) + ": ";
-    loops.push_back({Peak::kRead, prefix + "one stream", level->read_one_stream, {}});
-    loops.push_back({Peak::kRead, prefix + "four streams", level->read_four_streams, {}});
-    loops.push_back({Peak::kF32, prefix + level->f32.instructions, nullptr, level->f32});
-    if (level->bf16.run != nullptr && __builtin_cpu_supports("avx512bf16")) {
-      loops.push_back({Peak::kBF16, prefix + level->bf16.instructions, nullptr, level->bf16});
-    }
-    loops.push_back({Peak::kInt8, prefix + level->int8.instructions, nullptr, level->int8});
-    loops.push_back({Peak::kInt4, prefix + level->int4.instructions, nullptr, level->int4});
+double MachinePeak::rate_of_pass(int pass, const Loop& loop, base::ThreadPool& pool) const {
+  const auto start = Clock::now();
+  if (loop.read != nullptr) {
+    const std::byte* from = buffer_->data() + pass * kReadBytesOfPass % kReadBytes;
+    pool.parallel_for(kReadBytesOfPass / kHugePageBytes, [&](std::int64_t page) {
+      sink += loop.read(from + page * kHugePageBytes, kHugePageBytes);
+    });
+    return static_cast<double>(kReadBytesOfPass) / seconds_since(start);
   }
-  return loops;
+  const std::int64_t tasks = std::int64_t{kTasksPerThread} * pool.threads();
+  pool.parallel_for(tasks, [&](std::int64_t) { sink += loop.operations.run(loop.rounds); });
+  return loop.operations.operations * static_cast<double>(loop.rounds * tasks) /
+         seconds_since(start);
 }
 
 Rate MachinePeak::rate_of(int passes, const Loop& loop, base::ThreadPool& pool) const {
-  return loop.read != nullptr ? read_rate(passes, loop.read, buffer_->data(), pool)
-                              : operations_rate(passes, loop.operations, pool);
+  (void)rate_of_pass(0, loop, pool);
+  std::vector<double> rates;
+  for (int i = 1; i <= passes; ++i) rates.push_back(rate_of_pass(i, loop, pool));
+  std::sort(rates.begin(), rates.end());
+  return {.best = rates.back(), .median = rates[rates.size() / 2]};
 }
 
 void MachinePeak::measure(base::ThreadPool& pool) {
-  for (const Loop& loop : loops()) {
+  for (const Loop& loop : loops_) {
     rows_.push_back({loop.peak, pool.threads(), loop.name, rate_of(passes_, loop, pool)});
   }
 }
 
 void MachinePeak::refresh(Peak peak) {
-  for (const Loop& loop : loops()) {
+  for (const Loop& loop : loops_) {
     if (!serves(loop.peak, peak)) continue;
     const Rate rate = rate_of((passes_ + 1) / 2, loop, pool_);
     for (PeakRow& row : rows_) {
@@ -199,14 +186,33 @@ void MachinePeak::refresh(Peak peak) {
   }
 }
 
-double MachinePeak::best(Peak peak) const {
-  double best = 0.0;
-  for (const PeakRow& row : rows_) {
-    if (serves(row.peak, peak) && row.threads == pool_.threads())
-      best = std::max(best, row.rate.best);
+double MachinePeak::now(Peak peak) {
+  constexpr int kPassesNow = 3;  // the first one may have to wake the threads
+  const PeakRow& fastest = best_row(peak);
+  for (const Loop& loop : loops_) {
+    if (loop.name == fastest.instructions && loop.peak == fastest.peak) {
+      double best = 0.0;
+      for (int i = 0; i < kPassesNow; ++i) {
+        best = std::max(best, rate_of_pass(next_pass_++, loop, pool_));
+      }
+      return best;
+    }
   }
-  return best;
+  HS_CHECK(false);
+  return 0.0;
 }
+
+const PeakRow& MachinePeak::best_row(Peak peak) const {
+  const PeakRow* best = nullptr;
+  for (const PeakRow& row : rows_) {
+    if (!serves(row.peak, peak) || row.threads != pool_.threads()) continue;
+    if (best == nullptr || row.rate.best > best->rate.best) best = &row;
+  }
+  HS_CHECK(best != nullptr);
+  return *best;
+}
+
+double MachinePeak::best(Peak peak) const { return best_row(peak).rate.best; }
 
 void MachinePeak::print(std::ostream& out) const {
   out << std::left << std::setw(14) << "peak" << std::right << std::setw(8) << "threads"
