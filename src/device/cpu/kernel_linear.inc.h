@@ -25,8 +25,8 @@ inline void fetch_ahead(const void* weights) {
   }
 }
 
-// Accumulators of one call.
-typedef float Sums[kMaxProductRows][kPanelColumns];
+// Accumulators of one row.
+typedef float RowSums[kPanelColumns];
 
 struct TilePlace {
   std::int64_t begin = 0;  // of k
@@ -38,7 +38,8 @@ struct TilePlace {
 // Over the rows of a tile by recursion: the compiler may leave a long loop as it is, and the sums
 // of the tile in memory.
 template <int kRow = 0, int kRows, int kVectors>
-inline void load_tile(Columns (&tile)[kRows][kVectors], const Sums& sums, const TilePlace& place) {
+inline void load_tile(Columns (&tile)[kRows][kVectors], const RowSums* sums,
+                      const TilePlace& place) {
   for (int v = 0; v < kVectors; ++v) {
     if (place.begin == 0) {
       tile[kRow][v] = Columns{};
@@ -50,7 +51,8 @@ inline void load_tile(Columns (&tile)[kRows][kVectors], const Sums& sums, const 
 }
 
 template <int kRow = 0, int kRows, int kVectors>
-inline void store_tile(const Columns (&tile)[kRows][kVectors], Sums& sums, const TilePlace& place) {
+inline void store_tile(const Columns (&tile)[kRows][kVectors], RowSums* sums,
+                       const TilePlace& place) {
   for (int v = 0; v < kVectors; ++v) {
     store(sums[place.row + kRow] + (place.vector + v) * kColumnLanes, tile[kRow][v]);
   }
@@ -316,7 +318,7 @@ struct IntPanel {
 };
 
 template <typename Panel, int kRows, int kVectors>
-void multiply_tile(const PanelProduct& p, const TilePlace& place, Sums& sums) {
+void multiply_tile(const PanelProduct& p, const TilePlace& place, RowSums* sums) {
   Columns tile[kRows][kVectors];
   load_tile(tile, sums, place);
   Panel::template add<kRows, kVectors>(tile, p, place);
@@ -325,7 +327,7 @@ void multiply_tile(const PanelProduct& p, const TilePlace& place, Sums& sums) {
 
 // A tile of kRows rows, or of as many as there are.
 template <typename Panel, int kRows, int kVectors>
-inline void multiply_rows(const PanelProduct& p, const TilePlace& place, Sums& sums) {
+inline void multiply_rows(const PanelProduct& p, const TilePlace& place, RowSums* sums) {
   if constexpr (kRows > 1) {
     if (p.rows - place.row < kRows) {
       return multiply_rows<Panel, kRows - 1, kVectors>(p, place, sums);
@@ -335,13 +337,14 @@ inline void multiply_rows(const PanelProduct& p, const TilePlace& place, Sums& s
 }
 
 template <typename Panel>
-inline void multiply(const PanelProduct& p, Sums& sums) {
-  if (p.rows == 1) return multiply_tile<Panel, 1, kPanelVectors>(p, {.end = p.k}, sums);
+inline void multiply(const PanelProduct& p, const PartOfK& part, RowSums* sums) {
+  const TilePlace whole = {.begin = part.begin, .end = part.end};
+  if (p.rows == 1) return multiply_tile<Panel, 1, kPanelVectors>(p, whole, sums);
   if (p.rows == 2 && Panel::kWideRows == 2) {
-    return multiply_tile<Panel, 2, kPanelVectors>(p, {.end = p.k}, sums);
+    return multiply_tile<Panel, 2, kPanelVectors>(p, whole, sums);
   }
-  for (std::int64_t begin = 0; begin < p.k; begin += kBlockSteps) {
-    const std::int64_t end = begin + kBlockSteps < p.k ? begin + kBlockSteps : p.k;
+  for (std::int64_t begin = part.begin; begin < part.end; begin += kBlockSteps) {
+    const std::int64_t end = begin + kBlockSteps < part.end ? begin + kBlockSteps : part.end;
     for (int vector = 0; vector < kPanelVectors; vector += Panel::kTileVectors) {
       if (vector * kColumnLanes >= p.columns) break;
       for (int row = 0; row < p.rows; row += Panel::kTileRows) {
@@ -353,11 +356,11 @@ inline void multiply(const PanelProduct& p, Sums& sums) {
 }
 
 template <Element kElement>
-inline void multiply_quantised(const PanelProduct& p, Sums& sums) {
+inline void multiply_quantised(const PanelProduct& p, const PartOfK& part, RowSums* sums) {
   if (p.activation == Activation::kInt16) {
-    multiply<IntPanel<kElement, 2>>(p, sums);
+    multiply<IntPanel<kElement, 2>>(p, part, sums);
   } else {
-    multiply<IntPanel<kElement, 1>>(p, sums);
+    multiply<IntPanel<kElement, 1>>(p, part, sums);
   }
 }
 
@@ -370,24 +373,27 @@ inline void write_row(const float* sums, float* out, int columns, ProductResult 
 }
 
 void multiply_panel(const PanelProduct& p) {
-  alignas(sizeof(Columns)) Sums sums;
+  alignas(sizeof(Columns)) RowSums all_of_k[kMaxProductRows];
+  const PartOfK part = p.part != nullptr ? *p.part : PartOfK{.end = p.k, .sums = all_of_k[0]};
+  auto* sums = reinterpret_cast<RowSums*>(part.sums);
   switch (p.element) {
     case Element::kF32:
-      multiply<F32Panel>(p, sums);
+      multiply<F32Panel>(p, part, sums);
       break;
     case Element::kBF16:
-      multiply<BF16Panel>(p, sums);
+      multiply<BF16Panel>(p, part, sums);
       break;
     case Element::kInt8:
-      multiply_quantised<Element::kInt8>(p, sums);
+      multiply_quantised<Element::kInt8>(p, part, sums);
       break;
     case Element::kInt4:
-      multiply_quantised<Element::kInt4>(p, sums);
+      multiply_quantised<Element::kInt4>(p, part, sums);
       break;
     case Element::kInt4Min:
-      multiply_quantised<Element::kInt4Min>(p, sums);
+      multiply_quantised<Element::kInt4Min>(p, part, sums);
       break;
   }
+  if (part.end < p.k) return;
   for (int r = 0; r < p.rows; ++r) {
     write_row(sums[r], p.out + r * p.out_stride, p.columns, p.result);
   }
