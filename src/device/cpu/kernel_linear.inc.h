@@ -6,7 +6,7 @@
 // where the wider tiles of AVX-512 read each value less often. Between blocks the accumulators rest
 // in memory, which loses nothing.
 #if defined(HISPARSE_AVX512)
-constexpr std::int64_t kBlockSteps = 1024;
+constexpr std::int64_t kBlockSteps = 4096;
 #else
 constexpr std::int64_t kBlockSteps = 256;
 #endif

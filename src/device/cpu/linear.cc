@@ -20,7 +20,9 @@ constexpr std::int64_t kTogetherBytes = std::int64_t{10} << 20;
 // Fewer blocks of rows than these would read the weights from memory too often: where k is so long
 // that they do not fit, they take a part of k after the other.
 constexpr std::int64_t kBlocksTogether = 5;
-constexpr std::int64_t kPartSteps = 1024;  // a part of k is a multiple of it
+constexpr std::int64_t kMostPartSteps = 4096;
+constexpr std::int64_t kPartMultiple = 256;
+static_assert(kPartMultiple % kGroupValues == 0);
 // Sums that rest between the parts of k, in the L3 cache too.
 constexpr std::int64_t kRestingBytes = std::int64_t{8} << 20;
 // Rows of a block are a multiple of all tile sizes.
@@ -147,8 +149,12 @@ class LinearRun final {
     const std::int64_t block_bytes = blocks.rows * row_bytes;
     blocks.together =
         std::min(blocks.count, std::max(kTogetherBytes / block_bytes, kBlocksTogether));
+    blocks.part = k_;
     const std::int64_t parts = ceil_div(blocks.together * block_bytes, kTogetherBytes);
-    blocks.part = ceil_div(ceil_div(k_, parts), kPartSteps) * kPartSteps;
+    if (parts > 1) {
+      const std::int64_t equal = ceil_div(k_, std::max(parts, ceil_div(k_, kMostPartSteps)));
+      blocks.part = ceil_div(equal, kPartMultiple) * kPartMultiple;
+    }
     return blocks;
   }
 
