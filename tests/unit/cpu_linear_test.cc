@@ -60,7 +60,7 @@ TEST(CpuLinear, MatchesDoublePrecision) {
 TEST(CpuLinear, RowHasTheSameBitsInEveryBatchAndThreadCount) {
   constexpr std::int64_t kRows = 131;
   constexpr std::int64_t kN = 75;
-  constexpr std::int64_t kK = 1100;  // more than one block of k
+  constexpr std::int64_t kK = 4150;  // more than one block of k
   const auto values = random_floats(kN * kK, 3);
   const auto in = random_floats(kRows * kK, 4);
   for (IsaChoice isa : isa_levels()) {
