@@ -68,12 +68,13 @@ struct PackedRows {
   const float* first = nullptr;
   const float* second = nullptr;
 
-  PackedRows(const PanelProduct& p, int row) {
+  // From 32-bit step `begin` on.
+  PackedRows(const PanelProduct& p, int row, std::int64_t begin) {
     const std::int64_t row_values = packed_row_bytes(p.activation, p.k) / 4;
-    first = static_cast<const float*>(p.tiles) + row * row_values;
-    second = first + kFirst * row_values;
+    first = static_cast<const float*>(p.tiles) + row * row_values + begin * kFirst;
+    second = static_cast<const float*>(p.tiles) + (row + kFirst) * row_values + begin * kSecond;
   }
-  // Of 32-bit step `step`.
+  // Of 32-bit step begin + `step`.
   const float* at(std::int64_t step, int r) const {
     return r < kFirst ? first + step * kFirst + r : second + step * kSecond + (r - kFirst);
   }
@@ -104,10 +105,12 @@ struct F32Panel : FloatPanel {
   template <int kRows, int kVectors>
   static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
-    const auto* weights = static_cast<const float*>(p.panel) + place.vector * kColumnLanes;
-    const PackedRows<kRows> in(p, place.row);
+    const auto* weights = static_cast<const float*>(p.panel) + place.begin * kPanelColumns +
+                          place.vector * kColumnLanes;
+    const PackedRows<kRows> in(p, place.row, place.begin);
+    const std::int64_t steps = place.end - place.begin;
     Columns w[kVectors];
-    for (std::int64_t k = place.begin; k < place.end; ++k) {
+    for (std::int64_t k = 0; k < steps; ++k) {
       for (int v = 0; v < kVectors; ++v) load(w[v], weights + k * kPanelColumns + v * kColumnLanes);
       add_step(tile, w, in, k);
     }
@@ -120,14 +123,18 @@ struct BF16Panel : FloatPanel {
   template <int kRows, int kVectors>
   static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
-    const auto* pairs = static_cast<const std::uint32_t*>(p.panel) + place.vector * kColumnLanes;
-    const PackedRows<kRows> in(p, place.row);
-    for (std::int64_t k = place.begin; k < place.end; k += 2) {
+    const auto* pairs = static_cast<const std::uint32_t*>(p.panel) +
+                        place.begin / 2 * kPanelColumns + place.vector * kColumnLanes;
+    const PackedRows<kRows> in(p, place.row, place.begin / kStepValues);
+    const std::int64_t steps = place.end - place.begin;
+    for (std::int64_t k = 0; k < steps; k += 2) {
       add_pair(tile, pairs + k / 2 * kPanelColumns, in, k);
     }
   }
 
 #if defined(HISPARSE_AVX512)
+  static constexpr std::int64_t kStepValues = 2;
+
   template <int kRow = 0, int kRows, int kVectors>
   static inline void add_pairs(Columns (&tile)[kRows][kVectors], const ColumnBits (&w)[kVectors],
                                const PackedRows<kRows>& in, std::int64_t step) {
@@ -145,6 +152,8 @@ struct BF16Panel : FloatPanel {
     add_pairs(tile, w, in, k / 2);
   }
 #else
+  static constexpr std::int64_t kStepValues = 1;
+
   template <int kRows, int kVectors>
   static inline void add_pair(Columns (&tile)[kRows][kVectors], const std::uint32_t* from,
                               const PackedRows<kRows>& in, std::int64_t k) {
