@@ -126,9 +126,9 @@ struct BF16Panel : FloatPanel {
     const auto* pairs = static_cast<const std::uint32_t*>(p.panel) +
                         place.begin / 2 * kPanelColumns + place.vector * kColumnLanes;
     const PackedRows<kRows> in(p, place.row, place.begin / kStepValues);
-    const std::int64_t steps = place.end - place.begin;
-    for (std::int64_t k = 0; k < steps; k += 2) {
-      add_pair(tile, pairs + k / 2 * kPanelColumns, in, k);
+    const std::int64_t count = (place.end - place.begin + 1) / 2;
+    for (std::int64_t pair = 0; pair < count; ++pair) {
+      add_pair(tile, pairs + pair * kPanelColumns, in, pair);
     }
   }
 
@@ -146,22 +146,22 @@ struct BF16Panel : FloatPanel {
 
   template <int kRows, int kVectors>
   static inline void add_pair(Columns (&tile)[kRows][kVectors], const std::uint32_t* from,
-                              const PackedRows<kRows>& in, std::int64_t k) {
+                              const PackedRows<kRows>& in, std::int64_t pair) {
     ColumnBits w[kVectors];
     for (int v = 0; v < kVectors; ++v) load(w[v], from + v * kColumnLanes);
-    add_pairs(tile, w, in, k / 2);
+    add_pairs(tile, w, in, pair);
   }
 #else
   static constexpr std::int64_t kStepValues = 1;
 
   template <int kRows, int kVectors>
   static inline void add_pair(Columns (&tile)[kRows][kVectors], const std::uint32_t* from,
-                              const PackedRows<kRows>& in, std::int64_t k) {
+                              const PackedRows<kRows>& in, std::int64_t pair) {
     Columns w[kVectors];
     for (int v = 0; v < kVectors; ++v) load_low_halves(w[v], from + v * kColumnLanes);
-    add_step(tile, w, in, k);
+    add_step(tile, w, in, 2 * pair);
     for (int v = 0; v < kVectors; ++v) load_high_halves(w[v], from + v * kColumnLanes);
-    add_step(tile, w, in, k + 1);
+    add_step(tile, w, in, 2 * pair + 1);
   }
 #endif
 };
