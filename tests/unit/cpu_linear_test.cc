@@ -60,7 +60,7 @@ TEST(CpuLinear, MatchesDoublePrecision) {
 TEST(CpuLinear, RowHasTheSameBitsInEveryBatchAndThreadCount) {
   constexpr std::int64_t kRows = 131;
   constexpr std::int64_t kN = 75;
-  constexpr std::int64_t kK = 1100;  // more than one block of k
+  constexpr std::int64_t kK = 4150;  // more than one block of k
   const auto values = random_floats(kN * kK, 3);
   const auto in = random_floats(kRows * kK, 4);
   for (IsaChoice isa : isa_levels()) {
@@ -101,6 +101,35 @@ TEST(CpuLinear, MoreRowsThanTheCachesHoldEqualSingleOnes) {
       const auto row = row_of(in, r, kK);
       const auto alone = run(device, *weight, {row.begin(), row.end()});
       ASSERT_TRUE(same_bits(row_of(out, r, kN), alone)) << "row " << r;
+    }
+  }
+}
+
+// So many panels that the sums of all do not rest together between the parts of k, and a last block
+// of fewer rows.
+TEST(CpuLinear, PartsOfALongKAddUpToTheWhole) {
+  constexpr std::int64_t kRows = 590;
+  constexpr std::int64_t kK = 4500;
+  constexpr std::int64_t kStep = 97;
+  const auto in = random_floats(kRows * kK, 4);
+  for (const auto& [compute, n] : {std::pair{Compute::kF32, std::int64_t{3600}},
+                                   std::pair{Compute::kBF16, std::int64_t{45}}}) {
+    TestDevice device(IsaChoice::kBest, 2);
+    const auto weight = device.weight(random_floats(n * kK, 3), n, compute);
+    const auto before = random_floats(kRows * n, 5);
+    Buffer out = device.upload(before);
+    Buffer in_buffer = device.upload(in);
+    device.device->linear({.products = {{{.weight = weight.get(), .out = out.as<float>()}}},
+                           .in = in_buffer.as<float>(),
+                           .rows = kRows,
+                           .result = LinearResult::kAdd},
+                          *device.stream);
+    const auto found = device.download(out);
+    for (std::int64_t r = kRows - 1; r >= 0; r -= kStep) {
+      const auto row = row_of(in, r, kK);
+      auto expected = run(device, *weight, {row.begin(), row.end()});
+      for (std::int64_t c = 0; c < n; ++c) expected[c] += before[r * n + c];
+      ASSERT_TRUE(same_bits(row_of(found, r, n), expected)) << "row " << r;
     }
   }
 }

@@ -170,7 +170,7 @@ TEST(CpuQuantisedLinear, ExtremeValuesDoNotOverflow) {
 TEST(CpuQuantisedLinear, RowHasTheSameBitsInEveryBatchAndThreadCount) {
   constexpr std::int64_t kRows = 131;
   constexpr std::int64_t kN = 75;
-  constexpr std::int64_t kK = 1088;  // more than one block of k
+  constexpr std::int64_t kK = 4160;  // more than one block of k
   const auto in = random_floats(kRows * kK, 4);
   for (IsaChoice isa : isa_levels()) {
     for (DType stored : kStoredTypes) {
@@ -194,6 +194,25 @@ TEST(CpuQuantisedLinear, RowHasTheSameBitsInEveryBatchAndThreadCount) {
           }
         }
       }
+    }
+  }
+}
+
+TEST(CpuQuantisedLinear, PartsOfALongKEqualTheWhole) {
+  constexpr std::int64_t kRows = 590;
+  constexpr std::int64_t kN = 70;
+  constexpr std::int64_t kK = 13056;  // the rows are more than the caches hold
+  constexpr std::int64_t kStep = 97;
+  const auto in = random_floats(kRows * kK, 4);
+  const Quantised matrix = random_quantised(DType::kQ8_0, kN, kK, 3);
+  TestDevice device;
+  for (Compute compute : kComputes) {
+    const auto weight = prepare(device, matrix, compute);
+    const auto out = run(device, *weight, in);
+    for (std::int64_t r = kRows - 1; r >= 0; r -= kStep) {
+      const auto row = row_of(in, r, kK);
+      const auto alone = run(device, *weight, {row.begin(), row.end()});
+      ASSERT_TRUE(same_bits(row_of(out, r, kN), alone)) << "row " << r << " " << name_of(compute);
     }
   }
 }

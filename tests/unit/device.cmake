@@ -7,10 +7,12 @@ endforeach()
 hisparse_test(cpu_quantised_linear_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_quantised_linear_test.cc DEPS hisparse_device hisparse_format
   LABELS asan)
-hisparse_test(cpu_avx512_test
-  SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_avx512_test.cc
-       ${CMAKE_CURRENT_LIST_DIR}/avx512_emulated/kernels_v4_emulated.cc
-  DEPS hisparse_device)
+foreach(kernels avx512 pack)
+  hisparse_test(cpu_${kernels}_test
+    SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_${kernels}_test.cc
+         ${CMAKE_CURRENT_LIST_DIR}/avx512_emulated/kernels_v4_emulated.cc
+    DEPS hisparse_device)
+endforeach()
 # Functions that take AVX-512 vectors have no stable ABI here; all of them are inlined.
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/avx512_emulated/kernels_v4_emulated.cc PROPERTIES
   COMPILE_OPTIONS "-march=x86-64-v3;${HISPARSE_KERNEL_OPTIONS};-Wno-psabi")

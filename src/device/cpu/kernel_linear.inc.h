@@ -6,7 +6,7 @@
 // where the wider tiles of AVX-512 read each value less often. Between blocks the accumulators rest
 // in memory, which loses nothing.
 #if defined(HISPARSE_AVX512)
-constexpr std::int64_t kBlockSteps = 1024;
+constexpr std::int64_t kBlockSteps = 4096;
 #else
 constexpr std::int64_t kBlockSteps = 256;
 #endif
@@ -25,8 +25,8 @@ inline void fetch_ahead(const void* weights) {
   }
 }
 
-// Accumulators of one call.
-typedef float Sums[kMaxProductRows][kPanelColumns];
+// Accumulators of one row.
+typedef float RowSums[kPanelColumns];
 
 struct TilePlace {
   std::int64_t begin = 0;  // of k
@@ -38,7 +38,8 @@ struct TilePlace {
 // Over the rows of a tile by recursion: the compiler may leave a long loop as it is, and the sums
 // of the tile in memory.
 template <int kRow = 0, int kRows, int kVectors>
-inline void load_tile(Columns (&tile)[kRows][kVectors], const Sums& sums, const TilePlace& place) {
+inline void load_tile(Columns (&tile)[kRows][kVectors], const RowSums* sums,
+                      const TilePlace& place) {
   for (int v = 0; v < kVectors; ++v) {
     if (place.begin == 0) {
       tile[kRow][v] = Columns{};
@@ -50,7 +51,8 @@ inline void load_tile(Columns (&tile)[kRows][kVectors], const Sums& sums, const 
 }
 
 template <int kRow = 0, int kRows, int kVectors>
-inline void store_tile(const Columns (&tile)[kRows][kVectors], Sums& sums, const TilePlace& place) {
+inline void store_tile(const Columns (&tile)[kRows][kVectors], RowSums* sums,
+                       const TilePlace& place) {
   for (int v = 0; v < kVectors; ++v) {
     store(sums[place.row + kRow] + (place.vector + v) * kColumnLanes, tile[kRow][v]);
   }
@@ -66,12 +68,13 @@ struct PackedRows {
   const float* first = nullptr;
   const float* second = nullptr;
 
-  PackedRows(const PanelProduct& p, int row) {
+  // From 32-bit step `begin` on.
+  PackedRows(const PanelProduct& p, int row, std::int64_t begin) {
     const std::int64_t row_values = packed_row_bytes(p.activation, p.k) / 4;
-    first = static_cast<const float*>(p.tiles) + row * row_values;
-    second = first + kFirst * row_values;
+    first = static_cast<const float*>(p.tiles) + row * row_values + begin * kFirst;
+    second = static_cast<const float*>(p.tiles) + (row + kFirst) * row_values + begin * kSecond;
   }
-  // Of 32-bit step `step`.
+  // Of 32-bit step begin + `step`.
   const float* at(std::int64_t step, int r) const {
     return r < kFirst ? first + step * kFirst + r : second + step * kSecond + (r - kFirst);
   }
@@ -102,10 +105,12 @@ struct F32Panel : FloatPanel {
   template <int kRows, int kVectors>
   static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
-    const auto* weights = static_cast<const float*>(p.panel) + place.vector * kColumnLanes;
-    const PackedRows<kRows> in(p, place.row);
+    const auto* weights = static_cast<const float*>(p.panel) + place.begin * kPanelColumns +
+                          place.vector * kColumnLanes;
+    const PackedRows<kRows> in(p, place.row, place.begin);
+    const std::int64_t steps = place.end - place.begin;
     Columns w[kVectors];
-    for (std::int64_t k = place.begin; k < place.end; ++k) {
+    for (std::int64_t k = 0; k < steps; ++k) {
       for (int v = 0; v < kVectors; ++v) load(w[v], weights + k * kPanelColumns + v * kColumnLanes);
       add_step(tile, w, in, k);
     }
@@ -118,14 +123,18 @@ struct BF16Panel : FloatPanel {
   template <int kRows, int kVectors>
   static inline void add(Columns (&tile)[kRows][kVectors], const PanelProduct& p,
                          const TilePlace& place) {
-    const auto* pairs = static_cast<const std::uint32_t*>(p.panel) + place.vector * kColumnLanes;
-    const PackedRows<kRows> in(p, place.row);
-    for (std::int64_t k = place.begin; k < place.end; k += 2) {
-      add_pair(tile, pairs + k / 2 * kPanelColumns, in, k);
+    const auto* pairs = static_cast<const std::uint32_t*>(p.panel) +
+                        place.begin / 2 * kPanelColumns + place.vector * kColumnLanes;
+    const PackedRows<kRows> in(p, place.row, place.begin / kStepValues);
+    const std::int64_t count = (place.end - place.begin + 1) / 2;
+    for (std::int64_t pair = 0; pair < count; ++pair) {
+      add_pair(tile, pairs + pair * kPanelColumns, in, pair);
     }
   }
 
 #if defined(HISPARSE_AVX512)
+  static constexpr std::int64_t kStepValues = 2;
+
   template <int kRow = 0, int kRows, int kVectors>
   static inline void add_pairs(Columns (&tile)[kRows][kVectors], const ColumnBits (&w)[kVectors],
                                const PackedRows<kRows>& in, std::int64_t step) {
@@ -137,20 +146,22 @@ struct BF16Panel : FloatPanel {
 
   template <int kRows, int kVectors>
   static inline void add_pair(Columns (&tile)[kRows][kVectors], const std::uint32_t* from,
-                              const PackedRows<kRows>& in, std::int64_t k) {
+                              const PackedRows<kRows>& in, std::int64_t pair) {
     ColumnBits w[kVectors];
     for (int v = 0; v < kVectors; ++v) load(w[v], from + v * kColumnLanes);
-    add_pairs(tile, w, in, k / 2);
+    add_pairs(tile, w, in, pair);
   }
 #else
+  static constexpr std::int64_t kStepValues = 1;
+
   template <int kRows, int kVectors>
   static inline void add_pair(Columns (&tile)[kRows][kVectors], const std::uint32_t* from,
-                              const PackedRows<kRows>& in, std::int64_t k) {
+                              const PackedRows<kRows>& in, std::int64_t pair) {
     Columns w[kVectors];
     for (int v = 0; v < kVectors; ++v) load_low_halves(w[v], from + v * kColumnLanes);
-    add_step(tile, w, in, k);
+    add_step(tile, w, in, 2 * pair);
     for (int v = 0; v < kVectors; ++v) load_high_halves(w[v], from + v * kColumnLanes);
-    add_step(tile, w, in, k + 1);
+    add_step(tile, w, in, 2 * pair + 1);
   }
 #endif
 };
@@ -316,7 +327,7 @@ struct IntPanel {
 };
 
 template <typename Panel, int kRows, int kVectors>
-void multiply_tile(const PanelProduct& p, const TilePlace& place, Sums& sums) {
+void multiply_tile(const PanelProduct& p, const TilePlace& place, RowSums* sums) {
   Columns tile[kRows][kVectors];
   load_tile(tile, sums, place);
   Panel::template add<kRows, kVectors>(tile, p, place);
@@ -325,7 +336,7 @@ void multiply_tile(const PanelProduct& p, const TilePlace& place, Sums& sums) {
 
 // A tile of kRows rows, or of as many as there are.
 template <typename Panel, int kRows, int kVectors>
-inline void multiply_rows(const PanelProduct& p, const TilePlace& place, Sums& sums) {
+inline void multiply_rows(const PanelProduct& p, const TilePlace& place, RowSums* sums) {
   if constexpr (kRows > 1) {
     if (p.rows - place.row < kRows) {
       return multiply_rows<Panel, kRows - 1, kVectors>(p, place, sums);
@@ -335,13 +346,14 @@ inline void multiply_rows(const PanelProduct& p, const TilePlace& place, Sums& s
 }
 
 template <typename Panel>
-inline void multiply(const PanelProduct& p, Sums& sums) {
-  if (p.rows == 1) return multiply_tile<Panel, 1, kPanelVectors>(p, {.end = p.k}, sums);
+inline void multiply(const PanelProduct& p, const PartOfK& part, RowSums* sums) {
+  const TilePlace whole = {.begin = part.begin, .end = part.end};
+  if (p.rows == 1) return multiply_tile<Panel, 1, kPanelVectors>(p, whole, sums);
   if (p.rows == 2 && Panel::kWideRows == 2) {
-    return multiply_tile<Panel, 2, kPanelVectors>(p, {.end = p.k}, sums);
+    return multiply_tile<Panel, 2, kPanelVectors>(p, whole, sums);
   }
-  for (std::int64_t begin = 0; begin < p.k; begin += kBlockSteps) {
-    const std::int64_t end = begin + kBlockSteps < p.k ? begin + kBlockSteps : p.k;
+  for (std::int64_t begin = part.begin; begin < part.end; begin += kBlockSteps) {
+    const std::int64_t end = begin + kBlockSteps < part.end ? begin + kBlockSteps : part.end;
     for (int vector = 0; vector < kPanelVectors; vector += Panel::kTileVectors) {
       if (vector * kColumnLanes >= p.columns) break;
       for (int row = 0; row < p.rows; row += Panel::kTileRows) {
@@ -353,11 +365,11 @@ inline void multiply(const PanelProduct& p, Sums& sums) {
 }
 
 template <Element kElement>
-inline void multiply_quantised(const PanelProduct& p, Sums& sums) {
+inline void multiply_quantised(const PanelProduct& p, const PartOfK& part, RowSums* sums) {
   if (p.activation == Activation::kInt16) {
-    multiply<IntPanel<kElement, 2>>(p, sums);
+    multiply<IntPanel<kElement, 2>>(p, part, sums);
   } else {
-    multiply<IntPanel<kElement, 1>>(p, sums);
+    multiply<IntPanel<kElement, 1>>(p, part, sums);
   }
 }
 
@@ -370,24 +382,27 @@ inline void write_row(const float* sums, float* out, int columns, ProductResult 
 }
 
 void multiply_panel(const PanelProduct& p) {
-  alignas(sizeof(Columns)) Sums sums;
+  alignas(sizeof(Columns)) RowSums all_of_k[kMaxProductRows];
+  const PartOfK part = p.part != nullptr ? *p.part : PartOfK{.end = p.k, .sums = all_of_k[0]};
+  auto* sums = reinterpret_cast<RowSums*>(part.sums);
   switch (p.element) {
     case Element::kF32:
-      multiply<F32Panel>(p, sums);
+      multiply<F32Panel>(p, part, sums);
       break;
     case Element::kBF16:
-      multiply<BF16Panel>(p, sums);
+      multiply<BF16Panel>(p, part, sums);
       break;
     case Element::kInt8:
-      multiply_quantised<Element::kInt8>(p, sums);
+      multiply_quantised<Element::kInt8>(p, part, sums);
       break;
     case Element::kInt4:
-      multiply_quantised<Element::kInt4>(p, sums);
+      multiply_quantised<Element::kInt4>(p, part, sums);
       break;
     case Element::kInt4Min:
-      multiply_quantised<Element::kInt4Min>(p, sums);
+      multiply_quantised<Element::kInt4Min>(p, part, sums);
       break;
   }
+  if (part.end < p.k) return;
   for (int r = 0; r < p.rows; ++r) {
     write_row(sums[r], p.out + r * p.out_stride, p.columns, p.result);
   }

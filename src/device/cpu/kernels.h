@@ -117,6 +117,13 @@ inline constexpr int kMaxProductRows = 120;
 
 enum class ProductResult : std::uint8_t { kStore, kAdd };
 
+// A long k may be multiplied in several calls, one part after the other: meanwhile the sums rest.
+struct PartOfK {
+  std::int64_t begin = 0;  // a multiple of kGroupValues
+  std::int64_t end = 0;    // the same, or k
+  float* sums = nullptr;   // [rows, kPanelColumns]; written unless this is the last part
+};
+
 // out[rows, columns] = (or +=) rows * panel^T.
 struct PanelProduct {
   const void* panel = nullptr;  // of `element`
@@ -129,6 +136,7 @@ struct PanelProduct {
   Element element = Element::kF32;
   Activation activation = Activation::kF32;  // kInt8 or kInt16 if `element` is quantised
   ProductResult result = ProductResult::kStore;
+  const PartOfK* part = nullptr;  // null: all of k
 };
 
 // Attention of up to kMaxQueries queries over one segment of one KV head.

@@ -1,5 +1,6 @@
 // The matrix products: packs the rows once for all weights that share them, then shares out panels.
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "base/check.h"
@@ -16,6 +17,14 @@ constexpr std::int64_t kProductsPerTask = 65536;
 constexpr std::int64_t kRangesPerThread = 2;
 // Packed rows that share each panel while it is in the caches; they stay in the L3 cache.
 constexpr std::int64_t kTogetherBytes = std::int64_t{10} << 20;
+// Fewer blocks of rows than these would read the weights from memory too often: where k is so long
+// that they do not fit, they take a part of k after the other.
+constexpr std::int64_t kBlocksTogether = 5;
+constexpr std::int64_t kMostPartSteps = 4096;
+constexpr std::int64_t kPartMultiple = 256;
+static_assert(kPartMultiple % kGroupValues == 0);
+// Sums that rest between the parts of k, in the L3 cache too.
+constexpr std::int64_t kRestingBytes = std::int64_t{8} << 20;
 // Rows of a block are a multiple of all tile sizes.
 constexpr std::int64_t kBlockMultiple = 12;
 static_assert(kMaxProductRows % kBlockMultiple == 0);
@@ -96,6 +105,15 @@ class LinearRun final {
     int product = 0;
     std::int64_t first = 0;
     std::int64_t last = 0;
+    std::int64_t before = 0;  // panels of earlier ranges
+  };
+
+  // Blocks of rows of equal size, in whole tiles, and how many of them share each panel.
+  struct RowBlocks {
+    std::int64_t count = 0;
+    std::int64_t rows = 0;      // of each but the last
+    std::int64_t together = 0;  // blocks
+    std::int64_t part = 0;      // of k
   };
 
   // Cuts the panels of products [begin, end). One row block reads its weights from memory, best in
@@ -107,67 +125,126 @@ class LinearRun final {
     const std::int64_t least =
         std::max<std::int64_t>(1, kProductsPerTask / (products * kPanelColumns));
     const std::int64_t parts = kRangesPerThread * context_.pool.threads();
-    std::int64_t left = 0;
-    for (int i = begin; i < end; ++i) left += packed(params_.products[i]).panels();
+    std::int64_t total = 0;
+    std::int64_t before = 0;
+    for (int i = begin; i < end; ++i) total += packed(params_.products[i]).panels();
     ranges.clear();
     for (int i = begin; i < end; ++i) {
       const std::int64_t panels = packed(params_.products[i]).panels();
       for (std::int64_t first = 0; first < panels;) {
-        const std::int64_t count = blocks > 1 ? least : std::max(least, left / parts);
+        const std::int64_t count = blocks > 1 ? least : std::max(least, (total - before) / parts);
         const std::int64_t last = std::min(panels, first + count);
-        ranges.push_back({.product = i, .first = first, .last = last});
-        left -= last - first;
+        ranges.push_back({.product = i, .first = first, .last = last, .before = before});
+        before += last - first;
         first = last;
       }
     }
     return ranges;
   }
 
+  RowBlocks cut_rows(std::int64_t row_bytes) const {
+    RowBlocks blocks;
+    blocks.count = ceil_div(params_.rows, kMaxProductRows);
+    blocks.rows = ceil_div(ceil_div(params_.rows, blocks.count), kBlockMultiple) * kBlockMultiple;
+    const std::int64_t block_bytes = blocks.rows * row_bytes;
+    blocks.together =
+        std::min(blocks.count, std::max(kTogetherBytes / block_bytes, kBlocksTogether));
+    blocks.part = k_;
+    const std::int64_t parts = ceil_div(blocks.together * block_bytes, kTogetherBytes);
+    if (parts > 1) {
+      const std::int64_t equal = ceil_div(k_, std::max(parts, ceil_div(k_, kMostPartSteps)));
+      blocks.part = ceil_div(equal, kPartMultiple) * kPartMultiple;
+    }
+    return blocks;
+  }
+
+  // What the threads share out between them: blocks of rows meet ranges of panels in a part of k.
+  struct Pass {
+    std::span<const PanelRange> ranges;
+    std::int64_t first_row = 0;
+    std::int64_t blocks = 0;
+    std::int64_t block_rows = 0;
+    std::int64_t row_bytes = 0;
+    PartOfK part;  // with the sums of all panels, [blocks * block_rows, kPanelColumns] each
+  };
+
   void multiply(int begin, int end, std::int64_t row_bytes) const {
-    const std::int64_t blocks = ceil_div(params_.rows, kMaxProductRows);
-    // Of equal size, in whole tiles.
-    const std::int64_t block_rows =
-        ceil_div(ceil_div(params_.rows, blocks), kBlockMultiple) * kBlockMultiple;
-    const std::vector<PanelRange>& cut = cut_panels(begin, end, blocks);
-    const PanelRange* ranges = cut.data();
-    const auto range_count = static_cast<std::int64_t>(cut.size());
-    const std::int64_t together =
-        std::clamp<std::int64_t>(kTogetherBytes / (block_rows * row_bytes), 1, blocks);
-    for_chunks(context_.pool, range_count * blocks, 1, [&](std::int64_t task, std::int64_t) {
-      const std::int64_t first_block = task / (range_count * together) * together;
-      const std::int64_t sharing = std::min(together, blocks - first_block);
-      const std::int64_t in_group = task - first_block * range_count;
-      const PanelRange& range = ranges[in_group / sharing];
-      const std::int64_t first_row = (first_block + in_group % sharing) * block_rows;
-      const Rows rows = {.first = first_row,
-                         .count = std::min(block_rows, params_.rows - first_row)};
+    const RowBlocks blocks = cut_rows(row_bytes);
+    const std::span<const PanelRange> ranges = cut_panels(begin, end, blocks.count);
+    for (std::int64_t first = 0; first < blocks.count; first += blocks.together) {
+      const Pass pass = {.ranges = ranges,
+                         .first_row = first * blocks.rows,
+                         .blocks = std::min(blocks.together, blocks.count - first),
+                         .block_rows = blocks.rows,
+                         .row_bytes = row_bytes,
+                         .part = {.end = k_}};
+      if (blocks.part < k_) {
+        multiply_in_parts(pass, blocks.part);
+      } else {
+        run_pass(pass);
+      }
+    }
+  }
+
+  // Takes no more panels at a time than may have their sums rest.
+  void multiply_in_parts(Pass pass, std::int64_t steps) const {
+    thread_local std::vector<float> memory;
+    const std::int64_t panel_sums = pass.blocks * pass.block_rows * kPanelColumns;
+    const std::int64_t most = kRestingBytes / (panel_sums * std::int64_t{sizeof(float)});
+    for (std::span<const PanelRange> left = pass.ranges; !left.empty();) {
+      std::size_t count = 1;
+      while (count < left.size() && panels_of(left.first(count + 1)) <= most) ++count;
+      pass.ranges = left.first(count);
+      left = left.subspan(count);
+      pass.part.sums = scratch(memory, panels_of(pass.ranges) * panel_sums);
+      for (std::int64_t begin = 0; begin < k_; begin += steps) {
+        pass.part.begin = begin;
+        pass.part.end = std::min(k_, begin + steps);
+        run_pass(pass);
+      }
+    }
+  }
+
+  static std::int64_t panels_of(std::span<const PanelRange> ranges) {
+    const PanelRange& last = ranges.back();
+    return last.before + last.last - last.first - ranges.front().before;
+  }
+
+  // Tasks that follow each other share their panels.
+  void run_pass(const Pass& pass) const {
+    const auto tasks = static_cast<std::int64_t>(pass.ranges.size()) * pass.blocks;
+    for_chunks(context_.pool, tasks, 1, [&](std::int64_t task, std::int64_t) {
+      const PanelRange& range = pass.ranges[static_cast<std::size_t>(task / pass.blocks)];
       for (std::int64_t panel = range.first; panel < range.last; ++panel) {
-        multiply_panel(params_.products[range.product], panel, rows,
-                       tiles_ + rows.first * row_bytes);
+        multiply_panel(pass, range, panel, task % pass.blocks);
       }
     });
   }
 
-  struct Rows {
-    std::int64_t first = 0;
-    std::int64_t count = 0;
-  };
-  void multiply_panel(const LinearProduct& product, std::int64_t panel, const Rows& rows,
-                      const std::byte* tiles) const {
+  void multiply_panel(const Pass& pass, const PanelRange& range, std::int64_t panel,
+                      std::int64_t block) const {
+    const LinearProduct& product = params_.products[range.product];
     const PackedWeight& weight = packed(product);
+    const std::int64_t first_row = pass.first_row + block * pass.block_rows;
     const std::int64_t column = panel * kPanelColumns;
+    PartOfK part = pass.part;
+    if (part.sums != nullptr) {
+      const std::int64_t index = range.before + panel - range.first - pass.ranges.front().before;
+      part.sums += (index * pass.blocks + block) * pass.block_rows * kPanelColumns;
+    }
     context_.kernels.multiply_panel(
         {.panel = weight.panel(panel),
-         .tiles = tiles,
-         .out = pointer_to(product.out) + rows.first * weight.rows() + column,
+         .tiles = tiles_ + first_row * pass.row_bytes,
+         .out = pointer_to(product.out) + first_row * weight.rows() + column,
          .k = k_,
          .out_stride = weight.rows(),
-         .rows = static_cast<int>(rows.count),
+         .rows = static_cast<int>(std::min(pass.block_rows, params_.rows - first_row)),
          .columns = static_cast<int>(std::min<std::int64_t>(kPanelColumns, weight.rows() - column)),
          .element = weight.element(),
          .activation = weight.activation(),
          .result =
-             params_.result == LinearResult::kAdd ? ProductResult::kAdd : ProductResult::kStore});
+             params_.result == LinearResult::kAdd ? ProductResult::kAdd : ProductResult::kStore,
+         .part = part.sums != nullptr ? &part : nullptr});
   }
 
   const OperatorContext& context_;
