@@ -111,8 +111,7 @@ struct RowTile {
   Activation activation = Activation::kF32;
 };
 
-// Rows of one call of multiply_panel at the most: their packed form stays in the L2 cache for usual
-// k. A multiple of all tile sizes.
+// Rows of one call of multiply_panel at the most. A multiple of all tile sizes.
 inline constexpr int kMaxProductRows = 120;
 
 enum class ProductResult : std::uint8_t { kStore, kAdd };
