@@ -41,7 +41,7 @@ struct Machine {
 // `main` of a program: takes --threads=N (default: all cores), --peak-passes=N (fewer, where the
 // figures do not matter) and Google Benchmark's own flags, measures the peaks, prints them, calls
 // `register_benchmarks` and runs what the filter leaves. Prints the peaks again if they grew during
-// the run, since the first shares are then too high.
+// the run, since the first `of_best%` are then too high.
 using Registration = void (*)(Machine& machine);
 int run_benchmarks(int argc, char** argv, Registration register_benchmarks);
 
@@ -54,14 +54,15 @@ struct Work {
   Peak peak = Peak::kRead;
 };
 
-// The seconds of each iteration, and the peak's rates that were measured in turn with them.
+// What was measured: the seconds of each iteration, and for each turn of some of them their share
+// of the peak, which is the mean of those right before and right after the turn.
 struct Times {
   std::vector<double> seconds;
-  std::vector<double> peaks;  // bytes or operations per second
+  std::vector<double> shares;
 };
 
-// Sets the counters from the median iteration: its rate, `share%` of the median peak in turn with
-// it, and `of_best%` of the best peak of the whole run.
+// Sets the counters: the rate of the median iteration, `share%` of the median turn, and `of_best%`,
+// that rate as a part of the best peak so far.
 void report(benchmark::State& state, Machine& machine, const Work& work, Times times);
 
 template <typename Body>
@@ -78,17 +79,26 @@ void measure(benchmark::State& state, Machine& machine, const Work& work, const 
   machine.peak.refresh(work.peak);
   body();  // scratch grows, pages are touched
   Times times;
-  double turn = kSecondsOfTurn;
+  double before = machine.peak.now(work.peak);
+  double turn = 0.0;
+  int iterations = 0;
+  const auto end_turn = [&] {
+    const double after = machine.peak.now(work.peak);
+    times.shares.push_back(work.amount * iterations / turn / ((before + after) / 2.0));
+    before = after;
+    turn = 0.0;
+    iterations = 0;
+  };
   for (auto _ : state) {
-    if (turn >= kSecondsOfTurn) {
-      state.PauseTiming();
-      times.peaks.push_back(machine.peak.now(work.peak));
-      turn = 0.0;
-      state.ResumeTiming();
-    }
     times.seconds.push_back(seconds_of(body));
     turn += times.seconds.back();
+    ++iterations;
+    if (turn < kSecondsOfTurn) continue;
+    state.PauseTiming();
+    end_turn();
+    state.ResumeTiming();
   }
+  if (iterations > 0) end_turn();
   report(state, machine, work, std::move(times));
 }
 

@@ -168,51 +168,42 @@ Rate MachinePeak::rate_of(int passes, const Loop& loop, base::ThreadPool& pool) 
 }
 
 void MachinePeak::measure(base::ThreadPool& pool) {
-  for (const Loop& loop : loops_) {
-    rows_.push_back({loop.peak, pool.threads(), loop.name, rate_of(passes_, loop, pool)});
+  for (std::size_t i = 0; i < loops_.size(); ++i) {
+    const Loop& loop = loops_[i];
+    rows_.push_back({loop.peak, i, pool.threads(), loop.name, rate_of(passes_, loop, pool)});
   }
 }
 
 void MachinePeak::refresh(Peak peak) {
-  for (const Loop& loop : loops_) {
-    if (!serves(loop.peak, peak)) continue;
-    const Rate rate = rate_of((passes_ + 1) / 2, loop, pool_);
-    for (PeakRow& row : rows_) {
-      if (row.instructions == loop.name && row.peak == loop.peak &&
-          row.threads == pool_.threads()) {
-        row.rate.best = std::max(row.rate.best, rate.best);
-      }
-    }
+  for (PeakRow& row : rows_) {
+    if (!serves(row.peak, peak) || row.threads != pool_.threads()) continue;
+    const Rate rate = rate_of((passes_ + 1) / 2, loops_[row.loop], pool_);
+    row.rate.best = std::max(row.rate.best, rate.best);
   }
 }
 
 double MachinePeak::now(Peak peak) {
   constexpr int kPassesNow = 3;  // the first one may have to wake the threads
-  const PeakRow& fastest = best_row(peak);
-  for (const Loop& loop : loops_) {
-    if (loop.name == fastest.instructions && loop.peak == fastest.peak) {
-      double best = 0.0;
-      for (int i = 0; i < kPassesNow; ++i) {
-        best = std::max(best, rate_of_pass(next_pass_++, loop, pool_));
-      }
-      return best;
-    }
+  PeakRow& row = rows_[best_row(peak)];
+  double best = 0.0;
+  for (int i = 0; i < kPassesNow; ++i) {
+    best = std::max(best, rate_of_pass(next_pass_++, loops_[row.loop], pool_));
   }
-  HS_CHECK(false);
-  return 0.0;
+  row.rate.best = std::max(row.rate.best, best);
+  return best;
 }
 
-const PeakRow& MachinePeak::best_row(Peak peak) const {
-  const PeakRow* best = nullptr;
-  for (const PeakRow& row : rows_) {
-    if (!serves(row.peak, peak) || row.threads != pool_.threads()) continue;
-    if (best == nullptr || row.rate.best > best->rate.best) best = &row;
+std::size_t MachinePeak::best_row(Peak peak) const {
+  std::size_t best = rows_.size();
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    if (!serves(rows_[i].peak, peak) || rows_[i].threads != pool_.threads()) continue;
+    if (best == rows_.size() || rows_[i].rate.best > rows_[best].rate.best) best = i;
   }
-  HS_CHECK(best != nullptr);
-  return *best;
+  HS_CHECK(best < rows_.size());
+  return best;
 }
 
-double MachinePeak::best(Peak peak) const { return best_row(peak).rate.best; }
+double MachinePeak::best(Peak peak) const { return rows_[best_row(peak)].rate.best; }
 
 void MachinePeak::print(std::ostream& out) const {
   out << std::left << std::setw(14) << "peak" << std::right << std::setw(8) << "threads"

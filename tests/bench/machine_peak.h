@@ -1,6 +1,7 @@
 // What the machine can do at the most, measured in the run that compares kernels with it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <ostream>
@@ -11,9 +12,9 @@
 
 namespace hisparse::bench {
 
-// kRead: bytes from DRAM. The others count operations, a product and its sum as two, over
-// registers alone. kBF16 is at least kF32, which
-// it equals where there is no bf16 dot instruction; kInt4 is at least kInt8.
+// kRead: bytes from DRAM. The others count operations, a product and its sum as two, over registers
+// alone. kBF16 is at least kF32, which it equals where there is no bf16 dot instruction; kInt4 is
+// at least kInt8.
 enum class Peak : std::uint8_t { kRead, kF32, kBF16, kInt8, kInt4 };
 inline constexpr int kPeaks = 5;
 
@@ -25,6 +26,7 @@ struct Rate {
 
 struct PeakRow {
   Peak peak = Peak::kRead;
+  std::size_t loop = 0;  // index of what measured it
   int threads = 0;
   std::string instructions;
   Rate rate;
@@ -39,15 +41,14 @@ class MachinePeak final {
   MachinePeak(base::ThreadPool& pool, int passes);
   ~MachinePeak();
 
-  // Measures one kind again with all threads, for about 100 ms: the best of all times counts, so a
-  // share is taken of what the machine did just before, too.
+  // Measures one kind again with all threads, for about 100 ms.
   void refresh(Peak peak);
 
   // The best of three passes of the kind's fastest loop with all threads, some milliseconds: what
   // the machine does now.
   double now(Peak peak);
 
-  // Bytes or operations a second with all threads.
+  // Bytes or operations a second with all threads: the most of all that was measured so far.
   double best(Peak peak) const;
   void print(std::ostream& out) const;
 
@@ -57,7 +58,7 @@ class MachinePeak final {
   Rate rate_of(int passes, const Loop& loop, base::ThreadPool& pool) const;
   double rate_of_pass(int pass, const Loop& loop, base::ThreadPool& pool) const;
   void measure(base::ThreadPool& pool);
-  const PeakRow& best_row(Peak peak) const;
+  std::size_t best_row(Peak peak) const;
 
   base::ThreadPool& pool_;
   const int passes_;

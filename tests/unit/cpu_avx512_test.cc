@@ -56,9 +56,10 @@ std::vector<std::byte> random_panel(Element element, std::int64_t k, std::mt1993
   return panel;
 }
 
+// In two calls if `border` is above 0: up to that k, and from there on.
 std::vector<float> multiply(const KernelTable& kernels, const Kind& kind,
                             const std::vector<std::byte>& panel, const std::vector<float>& in,
-                            int rows) {
+                            int rows, std::int64_t border = 0) {
   const auto k = static_cast<std::int64_t>(in.size()) / rows;
   const Activation activation = kind.activation;
   std::vector<std::byte> tiles(static_cast<std::size_t>(rows * packed_row_bytes(activation, k)));
@@ -72,7 +73,7 @@ std::vector<float> multiply(const KernelTable& kernels, const Kind& kind,
     kernels.pack_rows(tile);
   }
   std::vector<float> out(static_cast<std::size_t>(rows * kPanelColumns));
-  kernels.multiply_panel({.panel = panel.data(),
+  PanelProduct product = {.panel = panel.data(),
                           .tiles = tiles.data(),
                           .out = out.data(),
                           .k = k,
@@ -80,7 +81,17 @@ std::vector<float> multiply(const KernelTable& kernels, const Kind& kind,
                           .rows = rows,
                           .columns = kPanelColumns,
                           .element = kind.element,
-                          .activation = activation});
+                          .activation = activation};
+  std::vector<float> sums(out.size(), NAN);
+  const PartOfK first = {.begin = 0, .end = border, .sums = sums.data()};
+  const PartOfK second = {.begin = border, .end = k, .sums = sums.data()};
+  if (border > 0) {
+    product.part = &first;
+    kernels.multiply_panel(product);
+    EXPECT_EQ(out, std::vector<float>(out.size())) << "written before the last part";
+    product.part = &second;
+  }
+  kernels.multiply_panel(product);
   return out;
 }
 
@@ -131,6 +142,27 @@ TEST(Avx512Kernels, ARowHasTheSameBitsInEveryNumberOfRows) {
                                    together.begin() + (row + 1) * kPanelColumns),
                 alone)
           << name_of(kind) << " " << row;
+    }
+  }
+}
+
+TEST(Avx512Kernels, PartsOfKAddUpToTheWhole) {
+  if (!has_avx2()) GTEST_SKIP() << "this machine does not have AVX2";
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  for (const Kind& kind : kKinds) {
+    for (int rows : {1, 2, 3, 7, 12, 13, 25}) {
+      for (std::int64_t k : is_quantised(kind.element) ? std::vector<std::int64_t>{288, 544}
+                                                       : std::vector<std::int64_t>{257, 544}) {
+        const auto panel = random_panel(kind.element, k, random);
+        std::vector<float> in(static_cast<std::size_t>(rows * k));
+        for (float& value : in) value = normal(random);
+        for (const KernelTable* kernels : {&kernels_v2(), &kernels_v3(), &kernels_v4_emulated()}) {
+          const auto whole = multiply(*kernels, kind, panel, in, rows);
+          ASSERT_EQ(multiply(*kernels, kind, panel, in, rows, 256), whole)
+              << name_of(kind) << " " << rows << " " << k;
+        }
+      }
     }
   }
 }

@@ -7,15 +7,17 @@ endforeach()
 hisparse_test(cpu_quantised_linear_test
   SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_quantised_linear_test.cc DEPS hisparse_device hisparse_format
   LABELS asan)
-foreach(kernels avx512 pack)
-  hisparse_test(cpu_${kernels}_test
-    SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_${kernels}_test.cc
-         ${CMAKE_CURRENT_LIST_DIR}/avx512_emulated/kernels_v4_emulated.cc
-    DEPS hisparse_device)
-endforeach()
+add_library(hisparse_emulated_kernels STATIC EXCLUDE_FROM_ALL
+  ${CMAKE_CURRENT_LIST_DIR}/avx512_emulated/kernels_v4_emulated.cc)
+target_include_directories(hisparse_emulated_kernels PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(hisparse_emulated_kernels PUBLIC hisparse_device)
 # Functions that take AVX-512 vectors have no stable ABI here; all of them are inlined.
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/avx512_emulated/kernels_v4_emulated.cc PROPERTIES
   COMPILE_OPTIONS "-march=x86-64-v3;${HISPARSE_KERNEL_OPTIONS};-Wno-psabi")
+foreach(kernels avx512 pack)
+  hisparse_test(cpu_${kernels}_test SRCS ${CMAKE_CURRENT_LIST_DIR}/cpu_${kernels}_test.cc
+    DEPS hisparse_emulated_kernels LABELS asan)
+endforeach()
 hisparse_test(comm_test SRCS ${CMAKE_CURRENT_LIST_DIR}/comm_test.cc DEPS hisparse_comm
   LABELS asan tsan)
 

@@ -116,11 +116,12 @@ inline constexpr int kMaxProductRows = 120;
 
 enum class ProductResult : std::uint8_t { kStore, kAdd };
 
-// A long k may be multiplied in several calls, one part after the other: meanwhile the sums rest.
+// A long k may be multiplied in several calls, one part after the other from 0 to k: meanwhile the
+// sums rest. `out` is written by the call that ends at k.
 struct PartOfK {
   std::int64_t begin = 0;  // a multiple of kGroupValues
   std::int64_t end = 0;    // the same, or k
-  float* sums = nullptr;   // [rows, kPanelColumns]; written unless this is the last part
+  float* sums = nullptr;   // [rows, kPanelColumns]: read unless begin is 0, and overwritten
 };
 
 // out[rows, columns] = (or +=) rows * panel^T.

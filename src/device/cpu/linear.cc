@@ -18,7 +18,7 @@ constexpr std::int64_t kRangesPerThread = 2;
 // Packed rows that share each panel while it is in the caches; they stay in the L3 cache.
 constexpr std::int64_t kTogetherBytes = std::int64_t{10} << 20;
 // Fewer blocks of rows than these would read the weights from memory too often: where k is so long
-// that they do not fit, they take a part of k after the other.
+// that they do not fit, they take one part of k after the other.
 constexpr std::int64_t kBlocksTogether = 5;
 constexpr std::int64_t kMostPartSteps = 4096;
 constexpr std::int64_t kPartMultiple = 256;
@@ -124,7 +124,7 @@ class LinearRun final {
     const std::int64_t products = std::min<std::int64_t>(params_.rows, kMaxProductRows) * k_;
     const std::int64_t least =
         std::max<std::int64_t>(1, kProductsPerTask / (products * kPanelColumns));
-    const std::int64_t parts = kRangesPerThread * context_.pool.threads();
+    const std::int64_t ranges_left = kRangesPerThread * context_.pool.threads();
     std::int64_t total = 0;
     std::int64_t before = 0;
     for (int i = begin; i < end; ++i) total += packed(params_.products[i]).panels();
@@ -132,7 +132,8 @@ class LinearRun final {
     for (int i = begin; i < end; ++i) {
       const std::int64_t panels = packed(params_.products[i]).panels();
       for (std::int64_t first = 0; first < panels;) {
-        const std::int64_t count = blocks > 1 ? least : std::max(least, (total - before) / parts);
+        const std::int64_t count =
+            blocks > 1 ? least : std::max(least, (total - before) / ranges_left);
         const std::int64_t last = std::min(panels, first + count);
         ranges.push_back({.product = i, .first = first, .last = last, .before = before});
         before += last - first;
@@ -149,9 +150,11 @@ class LinearRun final {
     const std::int64_t block_bytes = blocks.rows * row_bytes;
     blocks.together =
         std::min(blocks.count, std::max(kTogetherBytes / block_bytes, kBlocksTogether));
+    // As many in every pass.
+    blocks.together = ceil_div(blocks.count, ceil_div(blocks.count, blocks.together));
     blocks.part = k_;
     const std::int64_t parts = ceil_div(blocks.together * block_bytes, kTogetherBytes);
-    if (parts > 1) {
+    if (blocks.count > 1 && parts > 1) {
       const std::int64_t equal = ceil_div(k_, std::max(parts, ceil_div(k_, kMostPartSteps)));
       blocks.part = ceil_div(equal, kPartMultiple) * kPartMultiple;
     }
