@@ -109,7 +109,7 @@ TEST(CpuLinear, MoreRowsThanTheCachesHoldEqualSingleOnes) {
 // of fewer rows.
 TEST(CpuLinear, PartsOfALongKAddUpToTheWhole) {
   constexpr std::int64_t kRows = 590;
-  constexpr std::int64_t kK = 4500;
+  constexpr std::int64_t kK = 5000;
   constexpr std::int64_t kStep = 97;
   const auto in = random_floats(kRows * kK, 4);
   for (const auto& [compute, n] : {std::pair{Compute::kF32, std::int64_t{3600}},

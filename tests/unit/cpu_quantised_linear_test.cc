@@ -201,7 +201,7 @@ TEST(CpuQuantisedLinear, RowHasTheSameBitsInEveryBatchAndThreadCount) {
 TEST(CpuQuantisedLinear, PartsOfALongKEqualTheWhole) {
   constexpr std::int64_t kRows = 590;
   constexpr std::int64_t kN = 70;
-  constexpr std::int64_t kK = 13056;  // the rows are more than the caches hold
+  constexpr std::int64_t kK = 14400;  // the rows are more than the caches hold
   constexpr std::int64_t kStep = 97;
   const auto in = random_floats(kRows * kK, 4);
   const Quantised matrix = random_quantised(DType::kQ8_0, kN, kK, 3);

@@ -154,6 +154,7 @@ inline void max_lanes_of_four(const F8 (&rows)[kTurnedRows], F4& out) {
   }
 }
 
+// Integers: any order gives the same sum.
 inline void sum_lanes_of_four(const I8 (&rows)[kTurnedRows], I4& out) {
   I4 turned[kLanes];
   turn_rows(rows, turned);

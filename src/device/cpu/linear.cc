@@ -124,7 +124,7 @@ class LinearRun final {
     const std::int64_t products = std::min<std::int64_t>(params_.rows, kMaxProductRows) * k_;
     const std::int64_t least =
         std::max<std::int64_t>(1, kProductsPerTask / (products * kPanelColumns));
-    const std::int64_t ranges_left = kRangesPerThread * context_.pool.threads();
+    const std::int64_t shares = kRangesPerThread * context_.pool.threads();
     std::int64_t total = 0;
     std::int64_t before = 0;
     for (int i = begin; i < end; ++i) total += packed(params_.products[i]).panels();
@@ -132,8 +132,7 @@ class LinearRun final {
     for (int i = begin; i < end; ++i) {
       const std::int64_t panels = packed(params_.products[i]).panels();
       for (std::int64_t first = 0; first < panels;) {
-        const std::int64_t count =
-            blocks > 1 ? least : std::max(least, (total - before) / ranges_left);
+        const std::int64_t count = blocks > 1 ? least : std::max(least, (total - before) / shares);
         const std::int64_t last = std::min(panels, first + count);
         ranges.push_back({.product = i, .first = first, .last = last, .before = before});
         before += last - first;
