@@ -11,6 +11,17 @@ namespace {
 constexpr int kIdleSpins = 1000;
 // The stragglers' last chunks are short: look a while before sleeping.
 constexpr int kFinishSpins = 1000;
+// Shares that few jobs are large enough for are told the time now and then: before the numbers of
+// jobs have come halfway around.
+constexpr std::uint32_t kCloseSharesEvery = 1u << 20;
+
+// Of what every call reads: lines that a core asks for at once, and that stay in its L1 cache.
+constexpr std::size_t kFetchedBytes = 8192;
+
+void fetch(const void* begin, std::size_t bytes) {
+  const auto* at = static_cast<const char*>(begin);
+  for (std::size_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(at + i);
+}
 
 void pause() {
 #if defined(__x86_64__)
@@ -18,107 +29,188 @@ void pause() {
 #endif
 }
 
-}  // namespace
-
-// Lives on the caller's stack: helpers enter and leave under the pool's mutex, and the caller waits
-// until they have left.
-struct ThreadPool::Job {
+// How the indices of a job are cut: into pieces of `size`, and those into shares.
+struct Pieces {
+  std::int64_t threads = 0;
+  std::int64_t size = 0;
   std::int64_t count = 0;
-  const std::function<void(std::int64_t)>* body = nullptr;
-  std::atomic<std::int64_t> next{0};
-  std::atomic<int> helpers{0};  // written under the pool's mutex
+
+  Pieces(std::int64_t indices, std::size_t all_threads)
+      : threads(static_cast<std::int64_t>(all_threads)) {
+    const std::int64_t most = ChunkShare::kMaxChunks * threads;
+    size = (indices + most - 1) / most;
+    count = (indices + size - 1) / size;
+  }
+  // The first threads have one more where they do not come out even.
+  std::int64_t first_of(std::int64_t thread) const {
+    return thread * (count / threads) + std::min(thread, count % threads);
+  }
+  std::int64_t share_of(std::int64_t thread) const {
+    return first_of(thread + 1) - first_of(thread);
+  }
 };
+
+}  // namespace
 
 ThreadPool::ThreadPool(int threads) {
   HS_CHECK(threads >= 1);
-  for (int i = 1; i < threads; ++i) workers_.emplace_back([this] { worker_loop(); });
+  for (Slot& slot : slots_)
+    slot.shares = std::vector<ChunkShare>(static_cast<std::size_t>(threads));
+  for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
 }
 
 ThreadPool::~ThreadPool() {
   {
     std::lock_guard lock(mutex_);
-    HS_CHECK(jobs_.empty());
     stopping_ = true;
-    jobs_added_.fetch_add(1, std::memory_order_release);
   }
   work_available_.notify_all();
   for (auto& worker : workers_) worker.join();
+  for (const Slot& slot : slots_) HS_CHECK(!slot.taken);
 }
 
-void ThreadPool::run_chunks(Job& job) {
-  for (;;) {
-    const std::int64_t i = job.next.fetch_add(1, std::memory_order_relaxed);
-    if (i >= job.count) return;
-    (*job.body)(i);
-  }
-}
-
-void ThreadPool::parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) {
-  if (count <= 0) return;
-  if (count == 1 || workers_.empty()) {
-    for (std::int64_t i = 0; i < count; ++i) body(i);
+void ThreadPool::run(const Job& job) {
+  Slot* slot = job.count > 1 && !workers_.empty() ? take_slot() : nullptr;
+  if (slot == nullptr) {
+    for (std::int64_t i = 0; i < job.count; ++i) job.call(job.body, i);
     return;
   }
-  Job job;
-  job.count = count;
-  job.body = &body;
-  bool wake = false;
-  {
-    std::lock_guard lock(mutex_);
-    jobs_.push_back(&job);
-    jobs_added_.fetch_add(1, std::memory_order_release);
-    wake = sleeping_ > 0;
-  }
-  if (wake) work_available_.notify_all();
-  run_chunks(job);
-  finish(job);
+  const std::uint32_t number = publish(*slot, job);
+  const std::int64_t done = work_on(*slot, number, job, 0);
+  wait_for_helpers(*slot, number, Pieces(job.count, slot->shares.size()).count - done);
+  slot->taken.store(false, std::memory_order_release);
 }
 
-void ThreadPool::finish(Job& job) {
-  {
-    // From here on no further helper finds the job.
-    std::lock_guard lock(mutex_);
-    std::erase(jobs_, &job);
-  }
-  for (int spin = 0; spin < kFinishSpins; ++spin) {
-    // The helper's last access to the job is this counter, and it left its results before.
-    if (job.helpers.load(std::memory_order_acquire) == 0) return;
-    pause();
-  }
-  std::unique_lock lock(mutex_);
-  helper_left_.wait(lock, [&] { return job.helpers.load(std::memory_order_acquire) == 0; });
-}
-
-void ThreadPool::look_for_work() const {
-  const std::uint64_t seen = jobs_added_.load(std::memory_order_acquire);
-  for (int spin = 0; spin < kIdleSpins; ++spin) {
-    if (jobs_added_.load(std::memory_order_acquire) != seen) return;
-    pause();
-  }
-}
-
-void ThreadPool::worker_loop() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    if (jobs_.empty()) {
-      lock.unlock();
-      look_for_work();
-      lock.lock();
-      ++sleeping_;
-      work_available_.wait(lock, [&] { return stopping_ || !jobs_.empty(); });
-      --sleeping_;
-      continue;
+ThreadPool::Slot* ThreadPool::take_slot() {
+  for (Slot& slot : slots_) {
+    if (!slot.taken.load(std::memory_order_relaxed) &&
+        !slot.taken.exchange(true, std::memory_order_acquire)) {
+      return &slot;
     }
-    Job* job = jobs_.front();
-    job->helpers.fetch_add(1, std::memory_order_relaxed);
-    lock.unlock();
-    run_chunks(*job);
-    lock.lock();
-    // No chunk is left: nobody else needs to find it. Its caller erases it too, which then does
-    // nothing; `job` may be gone as soon as the last helper has left.
-    std::erase(jobs_, job);
-    if (job->helpers.fetch_sub(1, std::memory_order_acq_rel) == 1) helper_left_.notify_all();
   }
+  return nullptr;
+}
+
+// Workers read the description at any time: they see by the number whether it held still.
+std::uint32_t ThreadPool::publish(Slot& slot, const Job& job) {
+  const std::uint32_t number = slot.number.load(std::memory_order_relaxed) + 2;
+  if (number % kCloseSharesEvery == 0) {
+    for (ChunkShare& share : slot.shares) share.close(number - 2);
+  }
+  slot.number.store(number - 1, std::memory_order_relaxed);
+  slot.call.store(job.call, std::memory_order_release);
+  slot.body.store(job.body, std::memory_order_release);
+  slot.body_bytes.store(static_cast<std::uint32_t>(job.body_bytes), std::memory_order_release);
+  slot.read_by_all.store(job.read_by_all.data(), std::memory_order_release);
+  slot.read_bytes.store(static_cast<std::uint32_t>(std::min(job.read_by_all.size(), kFetchedBytes)),
+                        std::memory_order_release);
+  slot.count.store(job.count, std::memory_order_release);
+  slot.number.store(number);
+  if (sleeping_.load() > 0) {
+    { std::lock_guard lock(mutex_); }
+    work_available_.notify_all();
+  }
+  return number;
+}
+
+// Returns how many pieces it has done.
+std::int64_t ThreadPool::work_on(Slot& slot, std::uint32_t number, const Job& job, int thread) {
+  const Pieces pieces(job.count, slot.shares.size());
+  std::int64_t done = 0;
+  const auto do_piece = [&](std::int64_t piece) {
+    const std::int64_t end = std::min(job.count, (piece + 1) * pieces.size);
+    for (std::int64_t i = piece * pieces.size; i < end; ++i) job.call(job.body, i);
+    ++done;
+  };
+  for (std::int64_t offset = 0; offset < pieces.threads; ++offset) {
+    const std::int64_t owner = (thread + offset) % pieces.threads;
+    const std::int64_t first = pieces.first_of(owner);
+    const std::int64_t size = pieces.share_of(owner);
+    ChunkShare& share = slot.shares[static_cast<std::size_t>(owner)];
+    for (;;) {
+      const std::int64_t piece =
+          offset == 0 ? share.take_front(number, size) : share.take_back(number, size);
+      if (piece == ChunkShare::kNone) break;
+      do_piece(first + piece);
+    }
+  }
+  return done;
+}
+
+void ThreadPool::wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t pieces) {
+  const auto all_left = [&] {
+    std::int64_t done = 0;
+    for (const ChunkShare& share : slot.shares) done += share.done(number);
+    return done == pieces;
+  };
+  for (int spin = 0; spin < kFinishSpins; ++spin) {
+    if (all_left()) return;
+    pause();
+  }
+  std::unique_lock lock(mutex_);
+  slot.caller_sleeps.store(true);
+  helper_left_.wait(lock, all_left);
+  slot.caller_sleeps.store(false);
+}
+
+void ThreadPool::worker_loop(int thread) {
+  Seen seen = {};
+  int spins = 0;
+  for (;;) {
+    if (help(thread, seen)) {
+      spins = 0;
+    } else if (++spins < kIdleSpins) {
+      pause();
+    } else if (!sleep(seen)) {
+      return;
+    }
+  }
+}
+
+// False if there is nothing new.
+bool ThreadPool::help(int thread, Seen& seen) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i];
+    const std::uint32_t number = slot.number.load(std::memory_order_acquire);
+    if (number == seen[i] || number % 2 != 0) continue;
+    const Job job = {.call = slot.call.load(std::memory_order_acquire),
+                     .body = slot.body.load(std::memory_order_acquire),
+                     .body_bytes = slot.body_bytes.load(std::memory_order_acquire),
+                     .count = slot.count.load(std::memory_order_acquire),
+                     .read_by_all = {slot.read_by_all.load(std::memory_order_acquire),
+                                     slot.read_bytes.load(std::memory_order_acquire)}};
+    if (slot.number.load(std::memory_order_relaxed) != number) continue;
+    seen[i] = number;
+    // Also where the job is over by now: fetching harms nobody.
+    fetch(job.body, job.body_bytes);
+    fetch(job.read_by_all.data(), job.read_by_all.size());
+    const std::int64_t done = work_on(slot, number, job, thread);
+    if (done == 0) continue;
+    slot.shares[static_cast<std::size_t>(thread)].leave(number, done);
+    if (slot.caller_sleeps.load()) {
+      { std::lock_guard lock(mutex_); }
+      helper_left_.notify_all();
+    }
+    return true;
+  }
+  return false;
+}
+
+bool ThreadPool::has_news(const Seen& seen) const {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const std::uint32_t number = slots_[i].number.load();
+    if (number != seen[i] && number % 2 == 0) return true;
+  }
+  return false;
+}
+
+// Until there is something to do: true. False when the pool is destroyed.
+bool ThreadPool::sleep(const Seen& seen) {
+  std::unique_lock lock(mutex_);
+  sleeping_.fetch_add(1);
+  work_available_.wait(lock, [&] { return stopping_ || has_news(seen); });
+  sleeping_.fetch_sub(1);
+  return !stopping_;
 }
 
 }  // namespace hisparse::base

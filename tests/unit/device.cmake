@@ -1,3 +1,5 @@
+hisparse_test(chunk_share_test SRCS ${CMAKE_CURRENT_LIST_DIR}/chunk_share_test.cc DEPS hisparse_base
+  LABELS tsan)
 hisparse_test(thread_pool_test SRCS ${CMAKE_CURRENT_LIST_DIR}/thread_pool_test.cc DEPS hisparse_base
   LABELS tsan)
 foreach(operators linear rowwise attention page_mass sampling stream)

@@ -31,11 +31,23 @@ TEST(ThreadPool, ResultsAreVisibleToTheCaller) {
   }
 }
 
+// More indices than the chunks of the shares can be counted.
+TEST(ThreadPool, CallsEachOfVeryManyIndicesOnce) {
+  for (int threads : {2, 3}) {
+    ThreadPool pool(threads);
+    const std::int64_t count = ChunkShare::kMaxChunks * threads * 3 + 1;
+    std::vector<std::atomic<std::uint8_t>> calls(static_cast<std::size_t>(count));
+    pool.parallel_for(count, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+    for (const auto& value : calls) ASSERT_EQ(value, 1);
+  }
+}
+
 TEST(ThreadPool, ManyCallersShareItWithoutDeadlock) {
   ThreadPool pool(2);
+  constexpr int kCallers = 24;  // not all find a place to publish their jobs
   std::atomic<std::int64_t> sum{0};
   std::vector<std::thread> callers;
-  for (int c = 0; c < 8; ++c) {
+  for (int c = 0; c < kCallers; ++c) {
     callers.emplace_back([&] {
       for (int round = 0; round < 300; ++round) {
         pool.parallel_for(5, [&](std::int64_t i) { sum += i; });
@@ -43,7 +55,30 @@ TEST(ThreadPool, ManyCallersShareItWithoutDeadlock) {
     });
   }
   for (auto& caller : callers) caller.join();
-  EXPECT_EQ(sum, 8 * 300 * 10);
+  EXPECT_EQ(sum, kCallers * 300 * 10);
+}
+
+// The third thread's share is empty in all jobs but the last, and closed on the way.
+TEST(ThreadPool, RunsManyJobs) {
+  ThreadPool pool(3);
+  std::int64_t sums[3] = {};
+  constexpr int kJobs = 600'000;
+  for (int job = 0; job < kJobs; ++job) {
+    pool.parallel_for(2, [&](std::int64_t i) { ++sums[i]; });
+  }
+  pool.parallel_for(3, [&](std::int64_t i) { ++sums[i]; });
+  EXPECT_EQ(sums[0], kJobs + 1);
+  EXPECT_EQ(sums[1], kJobs + 1);
+  EXPECT_EQ(sums[2], 1);
+}
+
+TEST(ThreadPool, ChunksMayHaveJobsOfTheirOwn) {
+  ThreadPool pool(3);
+  std::atomic<std::int64_t> sum{0};
+  pool.parallel_for(10, [&](std::int64_t i) {
+    pool.parallel_for(10, [&](std::int64_t j) { sum += i * 10 + j; });
+  });
+  EXPECT_EQ(sum, 4950);
 }
 
 TEST(ThreadPool, CallerFinishesItsJobWhileTheWorkersAreHeldUp) {

@@ -1,7 +1,6 @@
 // Paged attention: which queries share a pass over the keys, and on which threads. The arithmetic
 // is in kernel_attention.inc.h; nothing here changes the bits of a row.
 #include <algorithm>
-#include <functional>
 #include <vector>
 
 #include "device/cpu/cpu_operators.h"
@@ -74,11 +73,11 @@ class Attention final {
     if (products_at_most(kInlineProducts)) {
       for (std::int64_t i = 0; i < count; ++i) all_heads(i);
     } else if (count >= kTasksPerThread * threads || threads == 1) {
-      context_.pool.parallel_for(count, std::ref(all_heads));
+      context_.pool.parallel_for(count, all_heads);
     } else if (is_long()) {
       for (std::int64_t i = 0; i < count; ++i) attend_shared(rows[i]);
     } else {
-      context_.pool.parallel_for(count * tasks_per_row_group(), std::ref(one_task));
+      context_.pool.parallel_for(count * tasks_per_row_group(), one_task);
     }
   }
 
@@ -364,7 +363,7 @@ class Attention final {
           attend_segment(heads, first + at, partials + at * heads.size);
         }
       };
-      context_.pool.parallel_for(shares, std::ref(attend_share));
+      context_.pool.parallel_for(shares, attend_share);
       for (std::int64_t i = 0; i < count; ++i) {
         merge_heads(heads, first + i, partials + i * heads.size, states);
       }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -45,8 +44,7 @@ void for_chunks(base::ThreadPool& pool, std::int64_t count, std::int64_t chunk, 
   const auto run = [&](std::int64_t i) {
     body(i * chunk, std::min<std::int64_t>(count, (i + 1) * chunk));
   };
-  // By reference: a std::function that owned the captures would allocate.
-  pool.parallel_for((count + chunk - 1) / chunk, std::ref(run));
+  pool.parallel_for((count + chunk - 1) / chunk, run);
 }
 
 // Per-thread memory that only grows. Give it a thread_local vector of your own.

@@ -229,6 +229,18 @@ inline void quantise_row(const GroupRow& x, float inverse, I8* quads, I8* sums) 
   }
 }
 
+// What belongs to the values of a group of row `r` of `count`.
+template <int kPlanes>
+inline void write_scales(float scale, const std::int32_t (&sums)[kPlanes], int count, int r,
+                         std::int8_t* out) {
+  std::int32_t sum = sums[0];
+  if constexpr (kPlanes == 2) sum = sum * kPlaneBase + sums[1];
+  const float scaled_sum = scale * static_cast<float>(sum);
+  std::memcpy(out + r * sizeof(float), &scale, sizeof(float));
+  std::memcpy(out + (count + r) * sizeof(float), &scaled_sum, sizeof(float));
+  std::memcpy(out + (2 * count + r * kPlanes) * sizeof(float), sums, sizeof(sums));
+}
+
 // Writes the group's values and what belongs to them: of `count` rows, at most kRows.
 template <int kPlanes, int kRows>
 inline void pack_group(GroupRow (&x)[kRows], int count, std::int8_t* out) {
@@ -249,16 +261,57 @@ inline void pack_group(GroupRow (&x)[kRows], int count, std::int8_t* out) {
   I4 sums;
   sum_lanes_of_four(sums_in_lanes, sums);
   for (int r = 0; r < count; ++r) {
-    const float scale = group.scale[r];
-    std::int32_t sum = sums[r * kPlanes];
-    if constexpr (kPlanes == 2) sum = sum * kPlaneBase + sums[r * kPlanes + 1];
-    const float scaled_sum = scale * static_cast<float>(sum);
-    std::memcpy(out + r * sizeof(float), &scale, sizeof(float));
-    std::memcpy(out + (count + r) * sizeof(float), &scaled_sum, sizeof(float));
+    std::int32_t own[kPlanes];
+    for (int p = 0; p < kPlanes; ++p) own[p] = sums[r * kPlanes + p];
+    write_scales<kPlanes>(group.scale[r], own, count, r, out);
   }
-  for (int i = 0; i < count * kPlanes; ++i) {
-    const std::int32_t sum = sums[i];
-    std::memcpy(out + (2 * count + i) * sizeof(float), &sum, sizeof(sum));
+}
+
+// The values of one row's group.
+template <int kPlanes>
+inline void write_quads(const I8 (&quads)[kPlanes], std::int8_t* out) {
+  if constexpr (kPlanes == 2) {
+    const I8 pairs[2] = {__builtin_shufflevector(quads[0], quads[1], 0, 8, 1, 9, 2, 10, 3, 11),
+                         __builtin_shufflevector(quads[0], quads[1], 4, 12, 5, 13, 6, 14, 7, 15)};
+    std::memcpy(out, pairs, sizeof(pairs));
+  } else {
+    std::memcpy(out, quads, sizeof(quads));
+  }
+}
+
+// A single row, which is packed while all threads wait: four groups at a time take the place of
+// four rows.
+template <int kPlanes>
+inline void pack_one_row(const RowTile& tile) {
+  constexpr std::int64_t kBytes =
+      packed_row_bytes(kPlanes == 2 ? Activation::kInt16 : Activation::kInt8, kGroupValues);
+  auto* out = static_cast<std::int8_t*>(tile.out);
+  const std::int64_t groups = tile.k / kGroupValues;
+  for (std::int64_t first = 0; first < groups; first += kTurnedRows) {
+    const std::int64_t left = groups - first;
+    const int count = left < kTurnedRows ? static_cast<int>(left) : kTurnedRows;
+    GroupRow x[kTurnedRows] = {};
+    for (int g = 0; g < count; ++g) {
+      const float* values = tile.rows[0] + (first + g) * kGroupValues;
+      for (int v = 0; v < kGroupVectors; ++v) load(x[g][v], values + v * kLanes);
+    }
+    GroupScales scales;
+    scale_group<kPlanes>(x, scales);
+    I8 quads[kTurnedRows][kPlanes];
+    I8 sums_in_lanes[kPlanes][kTurnedRows];
+    for (int g = 0; g < kTurnedRows; ++g) {
+      I8 own[kPlanes];
+      quantise_row<kPlanes>(x[g], scales.inverse[g], quads[g], own);
+      for (int p = 0; p < kPlanes; ++p) sums_in_lanes[p][g] = own[p];
+    }
+    I4 sums[kPlanes];
+    for (int p = 0; p < kPlanes; ++p) sum_lanes_of_four(sums_in_lanes[p], sums[p]);
+    for (int g = 0; g < count; ++g, out += kBytes) {
+      std::int32_t own[kPlanes];
+      for (int p = 0; p < kPlanes; ++p) own[p] = sums[p][g];
+      write_quads<kPlanes>(quads[g], out);
+      write_scales<kPlanes>(scales.scale[g], own, 1, 0, out + kPlanes * kGroupValues);
+    }
   }
 }
 
@@ -278,7 +331,7 @@ inline void pack_groups(const RowTile& tile) {
 
 template <int kPlanes>
 inline void pack_integers(const RowTile& tile) {
-  if (tile.count == 1) return pack_groups<kPlanes, 1>(tile);
+  if (tile.count == 1) return pack_one_row<kPlanes>(tile);
   pack_groups<kPlanes, kIntTileRows / kPlanes>(tile);
 }
 

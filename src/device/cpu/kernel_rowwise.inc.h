@@ -30,25 +30,25 @@ void rms_norm(const float* in, const float* weight, float* out, std::int64_t wid
   for (; i < width; ++i) out[i] = weight[i] * (in[i] * scale);
 }
 
-inline void silu_mul8(F8& gate, const F8& up) {
-  F8 power = -gate;
+inline void silu_mul_lanes(Wide& gate, const Wide& up) {
+  Wide power = -gate;
   exp_of(power);
   gate = gate / (1.0f + power) * up;
 }
 
 void silu_mul(const float* gate, const float* up, float* out, std::int64_t count) {
   std::int64_t i = 0;
-  F8 g, u;
-  for (; i + kLanes <= count; i += kLanes) {
+  Wide g, u;
+  for (; i + kWideLanes <= count; i += kWideLanes) {
     load(g, gate + i);
     load(u, up + i);
-    silu_mul8(g, u);
+    silu_mul_lanes(g, u);
     store(out + i, g);
   }
   if (i == count) return;
   load_partial(g, gate + i, count - i);
   load_partial(u, up + i, count - i);
-  silu_mul8(g, u);
+  silu_mul_lanes(g, u);
   store_partial(out + i, g, count - i);
 }
 
