@@ -11,8 +11,6 @@ namespace {
 
 // Segments whose partial results are held at a time when threads share one row's work.
 constexpr std::int64_t kWaveSegments = 128;
-// Shares of a wave for each thread: neighbouring segments.
-constexpr std::int64_t kSharesPerThread = 4;
 // Fewer tasks per thread than this are split further.
 constexpr std::int64_t kTasksPerThread = 4;
 constexpr std::int64_t kLongSegments = 4;
@@ -260,16 +258,13 @@ class Attention final {
     }
   }
 
-  void merge_segment(const QueryGroup& group, std::int64_t segment, const float* partials,
-                     float* states) const {
-    for (int i = 0; i < group.count; ++i) {
-      const float* partial = partials + i * partial_size_;
-      float* state = states + i * partial_size_;
-      if (segment == 0) {
-        std::copy(partial, partial + partial_size_, state);
-      } else if (tokens_in(group, i, segment) > 0) {
-        context_.kernels.merge_partial(state, partial, params_.pages.head_dim);
-      }
+  // Segment `segment` of query `query`, into its state.
+  void merge_query(const QueryGroup& group, int query, std::int64_t segment, const float* partial,
+                   float* state) const {
+    if (segment == 0) {
+      std::copy(partial, partial + partial_size_, state);
+    } else if (tokens_in(group, query, segment) > 0) {
+      context_.kernels.merge_partial(state, partial, params_.pages.head_dim);
     }
   }
 
@@ -283,9 +278,10 @@ class Attention final {
   void merge_heads(const Heads& heads, std::int64_t segment, const float* partials,
                    float* states) const {
     for (std::int64_t g = 0; g < heads.count; ++g) {
-      merge_segment(heads.groups[g], segment, partials, states);
-      partials += heads.groups[g].count * partial_size_;
-      states += heads.groups[g].count * partial_size_;
+      const QueryGroup& group = heads.groups[g];
+      for (int i = 0; i < group.count; ++i, partials += partial_size_, states += partial_size_) {
+        merge_query(group, i, segment, partials, states);
+      }
     }
   }
   void finish_heads(const Heads& heads, const float* states) const {
@@ -343,7 +339,15 @@ class Attention final {
     leave(heads, states);
   }
 
-  // The segments on all threads, a wave at a time; merged in order on this one.
+  // Neighbouring segments that threads share out between them, and their results: [count] times
+  // those of all heads.
+  struct Wave {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    float* partials = nullptr;
+  };
+
+  // The segments on all threads, a wave at a time.
   void attend_shared(const RowGroup& rows) const {
     thread_local std::vector<float> memory;
     thread_local std::vector<QueryGroup> groups;
@@ -351,24 +355,42 @@ class Attention final {
     const Range segments = segments_of(heads);
     if (segments.begin >= segments.end) return;
     float* states = scratch(memory, (1 + kWaveSegments) * heads.size);
-    float* partials = states + heads.size;
     load_states(heads, states);
     for (std::int64_t first = segments.begin; first < segments.end; first += kWaveSegments) {
-      const std::int64_t count = std::min(kWaveSegments, segments.end - first);
-      const std::int64_t shares =
-          std::min<std::int64_t>(count, kSharesPerThread * context_.pool.threads());
-      const auto attend_share = [&, heads](std::int64_t i) {
-        const std::int64_t end = count * (i + 1) / shares;
-        for (std::int64_t at = count * i / shares; at < end; ++at) {
-          attend_segment(heads, first + at, partials + at * heads.size);
-        }
-      };
-      context_.pool.parallel_for(shares, attend_share);
-      for (std::int64_t i = 0; i < count; ++i) {
-        merge_heads(heads, first + i, partials + i * heads.size, states);
-      }
+      const Wave wave = {.first = first,
+                         .count = std::min(kWaveSegments, segments.end - first),
+                         .partials = states + heads.size};
+      attend_wave(heads, wave);
+      merge_wave(heads, wave, states);
     }
     leave(heads, states);
+  }
+
+  void attend_wave(const Heads& heads, const Wave& wave) const {
+    context_.pool.parallel_for(wave.count, [&](std::int64_t i) {
+      attend_segment(heads, wave.first + i, wave.partials + i * heads.size);
+    });
+  }
+
+  // The segments of a query in their order, queries on all threads.
+  void merge_wave(const Heads& heads, const Wave& wave, float* states) const {
+    context_.pool.parallel_for(heads.size / partial_size_, [&](std::int64_t index) {
+      const QueryGroup* group = heads.groups;
+      std::int64_t query = index;
+      for (; query >= group->count; ++group) query -= group->count;
+      float* state = states + index * partial_size_;
+      const float* partial = wave.partials + index * partial_size_;
+      for (std::int64_t i = 0; i < wave.count; ++i, partial += heads.size) {
+        if (i + 1 < wave.count) fetch_partial(partial + heads.size);
+        merge_query(*group, static_cast<int>(query), wave.first + i, partial, state);
+      }
+    });
+  }
+
+  // Half of them lie in the caches of other cores.
+  void fetch_partial(const float* partial) const {
+    constexpr std::int64_t kLineFloats = base::kCacheLine / sizeof(float);
+    for (std::int64_t i = 0; i < partial_size_; i += kLineFloats) __builtin_prefetch(partial + i);
   }
 
   const OperatorContext& context_;
