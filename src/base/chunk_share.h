@@ -1,4 +1,4 @@
-// The chunks of a job that one thread of a pool begins with, and what it has done of the whole job.
+// The chunks of a job that one thread of a pool has to do, and what it has done of the whole job.
 #pragma once
 
 #include <atomic>
@@ -8,26 +8,41 @@
 
 namespace hisparse::base {
 
-// Its owner takes chunks from the front, in order; other threads take from the back once their own
-// shares are empty. Nobody has to reset it: it knows by the job's number that its chunks are all
-// there again. Any thread may call everything, also with the number of a job that is over. Numbers
-// grow, and may wrap around.
+// Neighbouring chunks.
+struct ChunkRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+
+  bool empty() const { return begin >= end; }
+};
+
+// Its owner takes chunk after chunk from the front. Threads whose own shares are empty take the
+// back half, to go through it in order, too. Nobody has to reset a share: it knows by the job's
+// number that its first chunks are all there. Numbers grow, and may wrap around. Any thread may
+// call everything but leave() and refill(), also with the number of a job that is over.
 class alignas(kCacheLine) ChunkShare {
  public:
-  static constexpr std::int64_t kMaxChunks = 0xFFFF;
+  static constexpr std::int64_t kMaxChunks = 0xFFFF;  // of a job
   static constexpr std::int64_t kNone = -1;
 
-  // A chunk of [0, size) that nobody has taken yet, or kNone.
-  std::int64_t take_front(std::uint32_t job, std::int64_t size) {
-    Taken now;
-    return take(job, size, &Taken::front, now) ? now.front - 1 : kNone;
+  // A chunk that nobody has taken yet, or kNone. `first`: what the owner begins the job with.
+  std::int64_t take(std::uint32_t job, const ChunkRange& first) {
+    const ChunkRange taken = take(
+        job, first, [](std::int64_t) { return 1; }, Side::kFront);
+    return taken.empty() ? kNone : taken.begin;
   }
-  std::int64_t take_back(std::uint32_t job, std::int64_t size) {
-    Taken now;
-    return take(job, size, &Taken::back, now) ? size - now.back : kNone;
+  // The back half of what is left, and of three chunks two.
+  ChunkRange steal(std::uint32_t job, const ChunkRange& first) {
+    return take(
+        job, first, [](std::int64_t left) { return (left + 1) / 2; }, Side::kBack);
   }
 
-  // The owner has done `chunks` of the job, of this share or of others. Once for each job at most.
+  // The owner, whose share is empty, has these chunks now. Others may take of them.
+  void refill(std::uint32_t job, const ChunkRange& range) {
+    left_.store(left_of(job, range), std::memory_order_relaxed);
+  }
+
+  // The owner has done `chunks` of the job, of any share. Once for each job at most.
   void leave(std::uint32_t job, std::int64_t chunks) {
     done_.store({.job = job, .chunks = static_cast<std::uint32_t>(chunks)});
   }
@@ -39,15 +54,16 @@ class alignas(kCacheLine) ChunkShare {
 
   // No chunk of this job is left, nor of those before it.
   void close(std::uint32_t job) {
-    taken_.store({.job = job, .front = kMaxChunks, .back = 0});
-    done_.store({.job = job, .chunks = 0});
+    left_.store({.job = job});
+    done_.store({.job = job});
   }
 
  private:
-  struct Taken {
+  enum class Side : std::uint8_t { kFront, kBack };
+  struct Left {
     std::uint32_t job = 0;
-    std::uint16_t front = 0;
-    std::uint16_t back = 0;
+    std::uint16_t begin = 0;
+    std::uint16_t end = 0;
   };
   struct Done {
     std::uint32_t job = 0;
@@ -55,19 +71,36 @@ class alignas(kCacheLine) ChunkShare {
   };
 
   // A job is not over while a share of it has chunks, so whoever takes one knows that it runs.
-  bool take(std::uint32_t job, std::int64_t size, std::uint16_t Taken::*side, Taken& now) {
-    Taken before = taken_.load(std::memory_order_relaxed);
+  template <typename Count>
+  ChunkRange take(std::uint32_t job, const ChunkRange& first, const Count& count, Side side) {
+    Left before = left_.load(std::memory_order_relaxed);
+    ChunkRange taken;
+    Left after;
     do {
       const auto age = static_cast<std::int32_t>(job - before.job);
-      if (age < 0) return false;
-      now = age == 0 ? before : Taken{.job = job};
-      if (now.front + now.back >= size) return false;
-      ++(now.*side);
-    } while (!taken_.compare_exchange_weak(before, now, std::memory_order_relaxed));
-    return true;
+      if (age < 0) return {};
+      const ChunkRange now =
+          age == 0 ? ChunkRange{.begin = before.begin, .end = before.end} : first;
+      if (now.empty()) return {};
+      taken = now;
+      const std::int64_t chunks = count(now.end - now.begin);
+      if (side == Side::kFront) {
+        taken.end = now.begin + chunks;
+        after = left_of(job, {.begin = taken.end, .end = now.end});
+      } else {
+        taken.begin = now.end - chunks;
+        after = left_of(job, {.begin = now.begin, .end = taken.begin});
+      }
+    } while (!left_.compare_exchange_weak(before, after, std::memory_order_relaxed));
+    return taken;
+  }
+  static Left left_of(std::uint32_t job, const ChunkRange& range) {
+    return {.job = job,
+            .begin = static_cast<std::uint16_t>(range.begin),
+            .end = static_cast<std::uint16_t>(range.end)};
   }
 
-  std::atomic<Taken> taken_;
+  std::atomic<Left> left_;
   std::atomic<Done> done_;
 };
 

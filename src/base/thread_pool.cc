@@ -29,28 +29,41 @@ void pause() {
 #endif
 }
 
-// How the indices of a job are cut: into pieces of `size`, and those into shares.
-struct Pieces {
+// Waits a little. After the time that threads usually wait for each other, whoever else wants this
+// core may have it: on a machine that is shared, that may be a thread of this very pool.
+void relax(int spin) {
+  constexpr int kAlone = 64;
+  constexpr int kYieldEvery = 16;
+  if (spin > kAlone && spin % kYieldEvery == 0) {
+    std::this_thread::yield();
+  } else {
+    pause();
+  }
+}
+
+}  // namespace
+
+// How the indices of a job are cut: into chunks of `size`, and those into shares.
+struct ThreadPool::Chunks {
   std::int64_t threads = 0;
   std::int64_t size = 0;
   std::int64_t count = 0;
 
-  Pieces(std::int64_t indices, std::size_t all_threads)
+  Chunks(std::int64_t indices, std::size_t all_threads)
       : threads(static_cast<std::int64_t>(all_threads)) {
-    const std::int64_t most = ChunkShare::kMaxChunks * threads;
-    size = (indices + most - 1) / most;
+    size = (indices + ChunkShare::kMaxChunks - 1) / ChunkShare::kMaxChunks;
     count = (indices + size - 1) / size;
   }
-  // The first threads have one more where they do not come out even.
+  // What thread `thread` begins with. The first ones have one more where it does not come out even.
+  ChunkRange share_of(std::int64_t thread) const {
+    return {.begin = first_of(thread), .end = first_of(thread + 1)};
+  }
+
+ private:
   std::int64_t first_of(std::int64_t thread) const {
     return thread * (count / threads) + std::min(thread, count % threads);
   }
-  std::int64_t share_of(std::int64_t thread) const {
-    return first_of(thread + 1) - first_of(thread);
-  }
 };
-
-}  // namespace
 
 ThreadPool::ThreadPool(int threads) {
   HS_CHECK(threads >= 1);
@@ -77,7 +90,7 @@ void ThreadPool::run(const Job& job) {
   }
   const std::uint32_t number = publish(*slot, job);
   const std::int64_t done = work_on(*slot, number, job, 0);
-  wait_for_helpers(*slot, number, Pieces(job.count, slot->shares.size()).count - done);
+  wait_for_helpers(*slot, number, Chunks(job.count, slot->shares.size()).count - done);
   slot->taken.store(false, std::memory_order_release);
 }
 
@@ -113,39 +126,44 @@ std::uint32_t ThreadPool::publish(Slot& slot, const Job& job) {
   return number;
 }
 
-// Returns how many pieces it has done.
+// Returns how many chunks it has done.
 std::int64_t ThreadPool::work_on(Slot& slot, std::uint32_t number, const Job& job, int thread) {
-  const Pieces pieces(job.count, slot.shares.size());
+  const Chunks chunks(job.count, slot.shares.size());
+  ChunkShare& own = slot.shares[static_cast<std::size_t>(thread)];
   std::int64_t done = 0;
-  const auto do_piece = [&](std::int64_t piece) {
-    const std::int64_t end = std::min(job.count, (piece + 1) * pieces.size);
-    for (std::int64_t i = piece * pieces.size; i < end; ++i) job.call(job.body, i);
-    ++done;
-  };
-  for (std::int64_t offset = 0; offset < pieces.threads; ++offset) {
-    const std::int64_t owner = (thread + offset) % pieces.threads;
-    const std::int64_t first = pieces.first_of(owner);
-    const std::int64_t size = pieces.share_of(owner);
-    ChunkShare& share = slot.shares[static_cast<std::size_t>(owner)];
-    for (;;) {
-      const std::int64_t piece =
-          offset == 0 ? share.take_front(number, size) : share.take_back(number, size);
-      if (piece == ChunkShare::kNone) break;
-      do_piece(first + piece);
+  do {
+    for (;; ++done) {
+      const std::int64_t chunk = own.take(number, chunks.share_of(thread));
+      if (chunk == ChunkShare::kNone) break;
+      const std::int64_t end = std::min(job.count, (chunk + 1) * chunks.size);
+      for (std::int64_t i = chunk * chunks.size; i < end; ++i) job.call(job.body, i);
     }
-  }
+  } while (steal(slot, number, chunks, thread));
   return done;
 }
 
-void ThreadPool::wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t pieces) {
+// Fills the thread's empty share again.
+bool ThreadPool::steal(Slot& slot, std::uint32_t number, const Chunks& chunks, int thread) {
+  for (std::int64_t offset = 1; offset < chunks.threads; ++offset) {
+    const std::int64_t owner = (thread + offset) % chunks.threads;
+    ChunkShare& share = slot.shares[static_cast<std::size_t>(owner)];
+    const ChunkRange stolen = share.steal(number, chunks.share_of(owner));
+    if (stolen.empty()) continue;
+    slot.shares[static_cast<std::size_t>(thread)].refill(number, stolen);
+    return true;
+  }
+  return false;
+}
+
+void ThreadPool::wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t chunks) {
   const auto all_left = [&] {
     std::int64_t done = 0;
     for (const ChunkShare& share : slot.shares) done += share.done(number);
-    return done == pieces;
+    return done == chunks;
   };
   for (int spin = 0; spin < kFinishSpins; ++spin) {
     if (all_left()) return;
-    pause();
+    relax(spin);
   }
   std::unique_lock lock(mutex_);
   slot.caller_sleeps.store(true);
@@ -160,7 +178,7 @@ void ThreadPool::worker_loop(int thread) {
     if (help(thread, seen)) {
       spins = 0;
     } else if (++spins < kIdleSpins) {
-      pause();
+      relax(spins);
     } else if (!sleep(seen)) {
       return;
     }

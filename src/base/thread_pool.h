@@ -21,11 +21,11 @@ namespace hisparse::base {
 // that share the pool cannot deadlock.
 //
 // Each thread begins with an equal share of neighbouring chunks, the caller with the first, and
-// then takes chunks from the ends of the other shares: memory is read in long runs, and a core that
-// is taken away slows the job down and does not stop it. Cores may be far from each other (a cache
-// line takes 300 ns from one to the other where 60 ns are usual), so a job moves few lines: one
-// with its description, and one for each thread that helps. An idle thread looks for work for a
-// moment, then sleeps. Destroy only when no job is running.
+// then takes the back half of what another one has left: memory is read in long runs, and a core
+// that is taken away slows the job down and does not stop it. Cores may be far from each other (a
+// cache line takes 300 ns from one to the other where 60 ns are usual), so a job moves few lines:
+// one with its description, and one for each thread that helps. An idle thread looks for work for a
+// moment, during which others may have its core, then sleeps. Destroy only when no job is running.
 class ThreadPool {
  public:
   // At least one thread (the caller).
@@ -80,7 +80,9 @@ class ThreadPool {
   void run(const Job& job);
   Slot* take_slot();
   std::uint32_t publish(Slot& slot, const Job& job);
+  struct Chunks;
   std::int64_t work_on(Slot& slot, std::uint32_t number, const Job& job, int thread);
+  static bool steal(Slot& slot, std::uint32_t number, const Chunks& chunks, int thread);
   void wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t chunks);
 
   void worker_loop(int thread);

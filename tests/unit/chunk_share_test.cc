@@ -10,52 +10,72 @@ namespace hisparse::base {
 namespace {
 
 constexpr std::int64_t kNone = ChunkShare::kNone;
+constexpr ChunkRange kFirst = {.begin = 10, .end = 15};
 
-TEST(ChunkShare, GivesItsChunksFromBothEnds) {
+void expect_range(const ChunkRange& range, std::int64_t begin, std::int64_t end) {
+  EXPECT_EQ(range.begin, begin);
+  EXPECT_EQ(range.end, end);
+}
+
+TEST(ChunkShare, GivesItsOwnerChunkAfterChunk) {
   ChunkShare share;
-  EXPECT_EQ(share.take_front(2, 5), 0);
-  EXPECT_EQ(share.take_back(2, 5), 4);
-  EXPECT_EQ(share.take_front(2, 5), 1);
-  EXPECT_EQ(share.take_back(2, 5), 3);
-  EXPECT_EQ(share.take_back(2, 5), 2);
-  EXPECT_EQ(share.take_front(2, 5), kNone);
-  EXPECT_EQ(share.take_back(2, 5), kNone);
+  for (std::int64_t chunk = 10; chunk < 15; ++chunk) EXPECT_EQ(share.take(2, kFirst), chunk);
+  EXPECT_EQ(share.take(2, kFirst), kNone);
+  EXPECT_TRUE(share.steal(2, kFirst).empty());
+}
+
+TEST(ChunkShare, GivesOthersTheBackHalf) {
+  ChunkShare share;
+  expect_range(share.steal(2, kFirst), 12, 15);
+  EXPECT_EQ(share.take(2, kFirst), 10);
+  expect_range(share.steal(2, kFirst), 11, 12);
+  EXPECT_TRUE(share.steal(2, kFirst).empty());
+  EXPECT_EQ(share.take(2, kFirst), kNone);
+}
+
+TEST(ChunkShare, CanBeFilledAgain) {
+  ChunkShare share;
+  EXPECT_EQ(share.take(2, {.begin = 0, .end = 1}), 0);
+  share.refill(2, {.begin = 40, .end = 42});
+  EXPECT_EQ(share.take(2, {.begin = 0, .end = 1}), 40);
+  expect_range(share.steal(2, {.begin = 0, .end = 1}), 41, 42);
+  EXPECT_EQ(share.take(2, {.begin = 0, .end = 1}), kNone);
 }
 
 TEST(ChunkShare, IsFullAgainForTheNextJob) {
   ChunkShare share;
-  EXPECT_EQ(share.take_front(2, 1), 0);
-  EXPECT_EQ(share.take_front(2, 1), kNone);
-  EXPECT_EQ(share.take_back(4, 2), 1);
-  EXPECT_EQ(share.take_front(4, 2), 0);
-  EXPECT_EQ(share.take_front(4, 2), kNone);
-  EXPECT_EQ(share.take_front(100, 0), kNone);
+  while (share.take(2, kFirst) != kNone) {
+  }
+  EXPECT_EQ(share.take(4, kFirst), 10);
+  expect_range(share.steal(100, kFirst), 12, 15);
+  EXPECT_EQ(share.take(102, {}), kNone);
 }
 
 TEST(ChunkShare, HasNothingForAJobThatIsOver) {
   ChunkShare share;
-  EXPECT_EQ(share.take_front(4, 3), 0);
-  EXPECT_EQ(share.take_front(2, 3), kNone);
-  EXPECT_EQ(share.take_back(2, 3), kNone);
-  EXPECT_EQ(share.take_front(4, 3), 1);
+  EXPECT_EQ(share.take(4, kFirst), 10);
+  EXPECT_EQ(share.take(2, kFirst), kNone);
+  EXPECT_TRUE(share.steal(2, kFirst).empty());
+  EXPECT_EQ(share.take(4, kFirst), 11);
 }
 
 TEST(ChunkShare, NumbersWrapAround) {
   ChunkShare share;
   share.close(0xFFFFFFFCu);
-  EXPECT_EQ(share.take_front(0xFFFFFFFEu, 2), 0);
-  EXPECT_EQ(share.take_front(0, 2), 0);
-  EXPECT_EQ(share.take_front(0xFFFFFFFEu, 2), kNone);
-  EXPECT_EQ(share.take_back(0, 2), 1);
+  EXPECT_EQ(share.take(0xFFFFFFFEu, kFirst), 10);
+  EXPECT_EQ(share.take(0, kFirst), 10);
+  EXPECT_EQ(share.take(0xFFFFFFFEu, kFirst), kNone);
+  EXPECT_EQ(share.take(0, kFirst), 11);
 }
 
 TEST(ChunkShare, AClosedJobHasNothingAndTheNextOneAll) {
   ChunkShare share;
   share.close(8);
-  EXPECT_EQ(share.take_front(6, ChunkShare::kMaxChunks), kNone);
-  EXPECT_EQ(share.take_back(8, ChunkShare::kMaxChunks), kNone);
+  EXPECT_EQ(share.take(6, kFirst), kNone);
+  EXPECT_TRUE(share.steal(8, kFirst).empty());
   EXPECT_EQ(share.done(8), 0);
-  EXPECT_EQ(share.take_back(10, ChunkShare::kMaxChunks), ChunkShare::kMaxChunks - 1);
+  EXPECT_EQ(share.take(10, {.begin = ChunkShare::kMaxChunks - 1, .end = ChunkShare::kMaxChunks}),
+            ChunkShare::kMaxChunks - 1);
 }
 
 TEST(ChunkShare, KnowsWhatItsOwnerHasDone) {
@@ -66,22 +86,28 @@ TEST(ChunkShare, KnowsWhatItsOwnerHasDone) {
   EXPECT_EQ(share.done(4), 0);
 }
 
+// The owner takes, the others steal; some are at earlier and some at later jobs meanwhile.
 TEST(ChunkShare, EachChunkIsTakenOnceWhileManyThreadsTakeThem) {
   constexpr std::int64_t kChunks = 3000;
   constexpr std::uint32_t kJobs = 20;
+  constexpr ChunkRange kAll = {.begin = 0, .end = kChunks};
   ChunkShare share;
   std::vector<std::atomic<int>> taken(kChunks * kJobs);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
-      // The others are at earlier and at later jobs meanwhile.
       for (std::uint32_t job = 0; job < kJobs; ++job) {
         const std::uint32_t number = 2 * (job + 1);
-        for (;;) {
-          const std::int64_t chunk =
-              t == 0 ? share.take_front(number, kChunks) : share.take_back(number, kChunks);
-          if (chunk == kNone) break;
-          ++taken[static_cast<std::size_t>(job * kChunks + chunk)];
+        for (ChunkRange range = kAll; !range.empty();) {
+          if (t == 0) {
+            const std::int64_t chunk = share.take(number, kAll);
+            range = chunk == kNone ? ChunkRange{} : ChunkRange{.begin = chunk, .end = chunk + 1};
+          } else {
+            range = share.steal(number, kAll);
+          }
+          for (std::int64_t i = range.begin; i < range.end; ++i) {
+            ++taken[static_cast<std::size_t>(job * kChunks + i)];
+          }
         }
       }
     });
