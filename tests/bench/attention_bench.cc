@@ -54,26 +54,65 @@ using KeptCase = std::shared_ptr<Kept<AttentionCase>>;
 struct Decode {
   std::int64_t batch = 0;
   std::int64_t context = 0;
+  std::int32_t page_tokens = kPageTokens;
+
+  std::int64_t step_bytes() const { return batch * context * kTokenBytes; }
+  // As many that each step finds its pages in DRAM.
+  std::int64_t steps() const { return std::max<std::int64_t>(2, kBeyondCaches / step_bytes() + 1); }
+  std::string name() const {
+    return "batch:" + std::to_string(batch) + "/context:" + std::to_string(context) +
+           (page_tokens == kPageTokens ? "" : "/page:" + std::to_string(page_tokens));
+  }
 };
 constexpr std::int64_t kKibi = 1024;
-constexpr Decode kDecodes[] = {{1, 4 * kKibi}, {1, 32 * kKibi}, {1, 128 * kKibi}, {8, 7680}};
+constexpr Decode kDecodes[] = {
+    {1, 4 * kKibi}, {1, 32 * kKibi}, {1, 128 * kKibi}, {1, 32 * kKibi, 256}, {8, 7680}};
 
 void add_decode(Machine& machine, const KeptCase& kept, const Decode& decode) {
-  const std::string name =
-      "decode/batch:" + std::to_string(decode.batch) + "/context:" + std::to_string(decode.context);
-  const std::int64_t step_bytes = decode.batch * decode.context * kTokenBytes;
-  add_case(name, [&machine, kept, decode, name, step_bytes](benchmark::State& state) {
+  const std::string name = "decode/" + decode.name();
+  add_case(name, [&machine, kept, decode, name](benchmark::State& state) {
     AttentionCase& attention = kept->get(name, [&] {
-      const std::int64_t steps = std::max<std::int64_t>(2, kBeyondCaches / step_bytes + 1);
-      const std::int64_t sequences = steps * decode.batch;
+      const std::int64_t sequences = decode.steps() * decode.batch;
       std::vector<std::int32_t> slots;
       for (std::int64_t i = 0; i < sequences; ++i) slots.push_back(static_cast<std::int32_t>(i));
       const std::vector<std::int64_t> positions(slots.size(), decode.context - 1);
-      return std::make_unique<AttentionCase>(machine, RandomKv(machine, sequences, decode.context),
-                                             slots, positions, decode.batch);
+      return std::make_unique<AttentionCase>(
+          machine, RandomKv(machine, sequences, decode.context, decode.page_tokens), slots,
+          positions, decode.batch);
     });
-    measure(state, machine, {.amount = static_cast<double>(step_bytes)},
+    measure(state, machine, {.amount = static_cast<double>(decode.step_bytes())},
             [&] { attention.run(machine); });
+  });
+}
+
+// The pages of a sequence without any arithmetic, in the order in which attention reads them: the
+// keys of a segment, then its values.
+void read_pages(Machine& machine, const RandomKv& kv, std::int64_t sequence) {
+  const std::int64_t pages = device::kSegmentTokens / kv.pages().page_tokens;
+  machine.pool.parallel_for(kv.pages().pages_per_sequence / pages, [&](std::int64_t segment) {
+    std::int64_t read = 0;
+    for (std::int64_t plane : {0, 1}) {
+      for (std::int64_t page = segment * pages; page < (segment + 1) * pages; ++page) {
+        read +=
+            machine.peak.read(kv.page(sequence, page) + plane * kv.plane_bytes(), kv.plane_bytes());
+      }
+    }
+    benchmark::DoNotOptimize(read);
+  });
+}
+
+// What attention could reach at the most over such pages.
+void add_pages(Machine& machine, const std::shared_ptr<Kept<RandomKv>>& kept,
+               const Decode& decode) {
+  const std::string name = "pages/" + decode.name();
+  add_case(name, [&machine, kept, decode, name](benchmark::State& state) {
+    const RandomKv& kv = kept->get(name, [&] {
+      return std::make_unique<RandomKv>(machine, decode.steps(), decode.context,
+                                        decode.page_tokens);
+    });
+    std::int64_t step = 0;
+    measure(state, machine, {.amount = static_cast<double>(decode.step_bytes())},
+            [&] { read_pages(machine, kv, step++ % kv.sequences()); });
   });
 }
 
@@ -103,7 +142,11 @@ void add_prefill(Machine& machine, const KeptCase& kept, std::int64_t start) {
 
 void register_attention(Machine& machine) {
   const auto kept = std::make_shared<Kept<AttentionCase>>();
-  for (const Decode& decode : kDecodes) add_decode(machine, kept, decode);
+  const auto kept_pages = std::make_shared<Kept<RandomKv>>();
+  for (const Decode& decode : kDecodes) {
+    add_decode(machine, kept, decode);
+    if (decode.batch == 1) add_pages(machine, kept_pages, decode);
+  }
   for (std::int64_t start : kChunkStarts) add_prefill(machine, kept, start);
 }
 

@@ -127,6 +127,7 @@ void report(benchmark::State& state, Machine& machine, const Work& work, Times t
   if (times.seconds.empty()) return;  // a case that was skipped
   const double rate = work.amount / median(std::move(times.seconds));
   state.counters[unit_of(work.peak)] = rate / kGiga;
+  state.counters["line_ns"] = median(std::move(times.line_nanoseconds));
   state.counters["share%"] = kPercent * median(std::move(times.shares));
   state.counters["of_best%"] = kPercent * rate / machine.peak.best(work.peak);
 }

@@ -13,6 +13,7 @@
 
 #include "base/thread_pool.h"
 #include "device/cpu/cpu_device.h"
+#include "tests/bench/core_distance.h"
 #include "tests/bench/machine_peak.h"
 
 namespace hisparse::bench {
@@ -55,14 +56,16 @@ struct Work {
 };
 
 // What was measured: the seconds of each iteration, and for each turn of some of them their share
-// of the peak, which is the mean of those right before and right after the turn.
+// of the peak, which is the mean of those right before and right after the turn, and the distance
+// of the cores (core_distance.h).
 struct Times {
   std::vector<double> seconds;
   std::vector<double> shares;
+  std::vector<double> line_nanoseconds;
 };
 
-// Sets the counters: the rate of the median iteration, `share%` of the median turn, and `of_best%`,
-// that rate as a part of the best peak so far.
+// Sets the counters: the rate of the median iteration, `share%` of the median turn, `of_best%`,
+// that rate as a part of the best peak so far, and `line_ns` of the median turn.
 void report(benchmark::State& state, Machine& machine, const Work& work, Times times);
 
 template <typename Body>
@@ -85,6 +88,7 @@ void measure(benchmark::State& state, Machine& machine, const Work& work, const 
   const auto end_turn = [&] {
     const double after = machine.peak.now(work.peak);
     times.shares.push_back(work.amount * iterations / turn / ((before + after) / 2.0));
+    times.line_nanoseconds.push_back(line_nanoseconds(machine.pool));
     before = after;
     turn = 0.0;
     iterations = 0;

@@ -203,6 +203,10 @@ std::size_t MachinePeak::best_row(Peak peak) const {
   return best;
 }
 
+std::int64_t MachinePeak::read(const std::byte* from, std::int64_t bytes) const {
+  return loops_[rows_[best_row(Peak::kRead)].loop].read(from, bytes);
+}
+
 double MachinePeak::best(Peak peak) const { return rows_[best_row(peak)].rate.best; }
 
 void MachinePeak::print(std::ostream& out) const {
