@@ -19,7 +19,7 @@ struct ChunkRange {
 // Its owner takes chunk after chunk from the front. Threads whose own shares are empty take the
 // back half, to go through it in order, too. Nobody has to reset a share: it knows by the job's
 // number that its first chunks are all there. Numbers grow, and may wrap around. Any thread may
-// call everything but leave() and refill(), also with the number of a job that is over.
+// call everything but tell_done() and refill(), also with the number of a job that is over.
 class alignas(kCacheLine) ChunkShare {
  public:
   static constexpr std::int64_t kMaxChunks = 0xFFFF;  // of a job
@@ -42,8 +42,8 @@ class alignas(kCacheLine) ChunkShare {
     left_.store(left_of(job, range), std::memory_order_relaxed);
   }
 
-  // The owner has done `chunks` of the job, of any share. Once for each job at most.
-  void leave(std::uint32_t job, std::int64_t chunks) {
+  // The owner has done `chunks` of the job so far, of any share.
+  void tell_done(std::uint32_t job, std::int64_t chunks) {
     done_.store({.job = job, .chunks = static_cast<std::uint32_t>(chunks)});
   }
   // What the owner said of this job; until then 0.

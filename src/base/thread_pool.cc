@@ -58,6 +58,10 @@ struct ThreadPool::Chunks {
   ChunkRange share_of(std::int64_t thread) const {
     return {.begin = first_of(thread), .end = first_of(thread + 1)};
   }
+  void run(const Job& job, std::int64_t chunk) const {
+    const std::int64_t end = std::min(job.count, (chunk + 1) * size);
+    for (std::int64_t i = chunk * size; i < end; ++i) job.call(job.body, i);
+  }
 
  private:
   std::int64_t first_of(std::int64_t thread) const {
@@ -88,9 +92,15 @@ void ThreadPool::run(const Job& job) {
     for (std::int64_t i = 0; i < job.count; ++i) job.call(job.body, i);
     return;
   }
-  const std::uint32_t number = publish(*slot, job);
-  const std::int64_t done = work_on(*slot, number, job, 0);
-  wait_for_helpers(*slot, number, Chunks(job.count, slot->shares.size()).count - done);
+  const Chunks chunks(job.count, slot->shares.size());
+  const std::uint32_t number = publish(*slot, job, chunks);
+  if (sleeping_.load(std::memory_order_relaxed) > 0) wake_workers();
+  chunks.run(job, 0);
+  // Whoever fell asleep without seeing the job is seen by now: an exchange with a line that far
+  // cores watch takes long, and has been made meanwhile.
+  if (sleeping_.fetch_add(0) > 0) wake_workers();
+  const std::int64_t done = 1 + work_on(*slot, number, job, 0);
+  wait_for_helpers(*slot, number, chunks.count - done);
   slot->taken.store(false, std::memory_order_release);
 }
 
@@ -104,8 +114,9 @@ ThreadPool::Slot* ThreadPool::take_slot() {
   return nullptr;
 }
 
-// Workers read the description at any time: they see by the number whether it held still.
-std::uint32_t ThreadPool::publish(Slot& slot, const Job& job) {
+// Workers read the description at any time: they see by the number whether it held still. The first
+// chunk is the caller's.
+std::uint32_t ThreadPool::publish(Slot& slot, const Job& job, const Chunks& chunks) {
   const std::uint32_t number = slot.number.load(std::memory_order_relaxed) + 2;
   if (number % kCloseSharesEvery == 0) {
     for (ChunkShare& share : slot.shares) share.close(number - 2);
@@ -118,28 +129,42 @@ std::uint32_t ThreadPool::publish(Slot& slot, const Job& job) {
   slot.read_bytes.store(static_cast<std::uint32_t>(std::min(job.read_by_all.size(), kFetchedBytes)),
                         std::memory_order_release);
   slot.count.store(job.count, std::memory_order_release);
-  slot.number.store(number);
-  if (sleeping_.load() > 0) {
-    { std::lock_guard lock(mutex_); }
-    work_available_.notify_all();
-  }
+  ChunkRange own = chunks.share_of(0);
+  ++own.begin;
+  slot.shares[0].refill(number, own);
+  slot.number.store(number, std::memory_order_release);
   return number;
 }
 
-// Returns how many chunks it has done.
+void ThreadPool::wake_workers() {
+  { std::lock_guard lock(mutex_); }
+  work_available_.notify_all();
+}
+
+// Returns how many chunks it has done. The caller is told as soon as a share is done, before
+// looking for more: it may be the last.
 std::int64_t ThreadPool::work_on(Slot& slot, std::uint32_t number, const Job& job, int thread) {
   const Chunks chunks(job.count, slot.shares.size());
   ChunkShare& own = slot.shares[static_cast<std::size_t>(thread)];
   std::int64_t done = 0;
   do {
+    const std::int64_t before = done;
     for (;; ++done) {
       const std::int64_t chunk = own.take(number, chunks.share_of(thread));
       if (chunk == ChunkShare::kNone) break;
-      const std::int64_t end = std::min(job.count, (chunk + 1) * chunks.size);
-      for (std::int64_t i = chunk * chunks.size; i < end; ++i) job.call(job.body, i);
+      chunks.run(job, chunk);
     }
+    if (thread != 0 && done > before) tell_caller(slot, number, thread, done);
   } while (steal(slot, number, chunks, thread));
   return done;
+}
+
+void ThreadPool::tell_caller(Slot& slot, std::uint32_t number, int thread, std::int64_t done) {
+  slot.shares[static_cast<std::size_t>(thread)].tell_done(number, done);
+  if (slot.caller_sleeps.load()) {
+    { std::lock_guard lock(mutex_); }
+    helper_done_.notify_all();
+  }
 }
 
 // Fills the thread's empty share again.
@@ -156,18 +181,18 @@ bool ThreadPool::steal(Slot& slot, std::uint32_t number, const Chunks& chunks, i
 }
 
 void ThreadPool::wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t chunks) {
-  const auto all_left = [&] {
+  const auto all_done = [&] {
     std::int64_t done = 0;
     for (const ChunkShare& share : slot.shares) done += share.done(number);
     return done == chunks;
   };
   for (int spin = 0; spin < kFinishSpins; ++spin) {
-    if (all_left()) return;
+    if (all_done()) return;
     relax(spin);
   }
   std::unique_lock lock(mutex_);
   slot.caller_sleeps.store(true);
-  helper_left_.wait(lock, all_left);
+  helper_done_.wait(lock, all_done);
   slot.caller_sleeps.store(false);
 }
 
@@ -202,14 +227,7 @@ bool ThreadPool::help(int thread, Seen& seen) {
     // Also where the job is over by now: fetching harms nobody.
     fetch(job.body, job.body_bytes);
     fetch(job.read_by_all.data(), job.read_by_all.size());
-    const std::int64_t done = work_on(slot, number, job, thread);
-    if (done == 0) continue;
-    slot.shares[static_cast<std::size_t>(thread)].leave(number, done);
-    if (slot.caller_sleeps.load()) {
-      { std::lock_guard lock(mutex_); }
-      helper_left_.notify_all();
-    }
-    return true;
+    if (work_on(slot, number, job, thread) > 0) return true;
   }
   return false;
 }

@@ -37,9 +37,9 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(i) once for each i in [0, count), in any order, on any of the threads; returns when
-  // all calls are done. The result may not depend on which thread runs which chunk. `body` must not
-  // throw. Allocates nothing. `read_by_all`: what every call is going to read; a helper fetches its
-  // first few KiB before it begins, all lines at once.
+  // all calls are done. Calls may not wait for each other. The result may not depend on which
+  // thread runs which chunk. `body` must not throw. Allocates nothing. `read_by_all`: what every
+  // call is going to read; a helper fetches its first few KiB before it begins, all lines at once.
   template <typename Body>
   void parallel_for(std::int64_t count, const Body& body,
                     std::span<const std::byte> read_by_all = {}) {
@@ -79,9 +79,11 @@ class ThreadPool {
 
   void run(const Job& job);
   Slot* take_slot();
-  std::uint32_t publish(Slot& slot, const Job& job);
   struct Chunks;
+  std::uint32_t publish(Slot& slot, const Job& job, const Chunks& chunks);
+  void wake_workers();
   std::int64_t work_on(Slot& slot, std::uint32_t number, const Job& job, int thread);
+  void tell_caller(Slot& slot, std::uint32_t number, int thread, std::int64_t done);
   static bool steal(Slot& slot, std::uint32_t number, const Chunks& chunks, int thread);
   void wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t chunks);
 
@@ -94,7 +96,7 @@ class ThreadPool {
   std::atomic<int> sleeping_{0};
   std::mutex mutex_;  // orders sleeping and waking
   std::condition_variable work_available_;
-  std::condition_variable helper_left_;
+  std::condition_variable helper_done_;
   bool stopping_ = false;  // guarded by mutex_
   std::vector<std::thread> workers_;
 };

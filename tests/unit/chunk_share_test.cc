@@ -81,8 +81,10 @@ TEST(ChunkShare, AClosedJobHasNothingAndTheNextOneAll) {
 TEST(ChunkShare, KnowsWhatItsOwnerHasDone) {
   ChunkShare share;
   EXPECT_EQ(share.done(2), 0);
-  share.leave(2, 7);
+  share.tell_done(2, 7);
   EXPECT_EQ(share.done(2), 7);
+  share.tell_done(2, 9);
+  EXPECT_EQ(share.done(2), 9);
   EXPECT_EQ(share.done(4), 0);
 }
 

@@ -103,8 +103,10 @@ TEST(ThreadPool, CallerFinishesItsJobWhileTheWorkersAreHeldUp) {
 TEST(ThreadPool, WorkersHelp) {
   ThreadPool pool(2);
   std::atomic<int> inside{0};
-  // Each of the two calls waits for the other one, so one thread alone could not finish.
-  pool.parallel_for(2, [&](std::int64_t) {
+  // Two of the calls wait for each other, so one thread alone could not finish. Not the first one:
+  // it may run before all threads are told.
+  pool.parallel_for(3, [&](std::int64_t i) {
+    if (i == 0) return;
     ++inside;
     while (inside < 2) std::this_thread::yield();
   });
@@ -116,7 +118,8 @@ TEST(ThreadPool, SleepingWorkersWakeUp) {
   for (int round = 0; round < 20; ++round) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::atomic<int> inside{0};
-    pool.parallel_for(2, [&](std::int64_t) {
+    pool.parallel_for(3, [&](std::int64_t i) {
+      if (i == 0) return;
       ++inside;
       while (inside < 2) std::this_thread::yield();
     });

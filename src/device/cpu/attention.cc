@@ -194,21 +194,37 @@ class Attention final {
                     });
     // The first keys are read before they could be fetched.
     const int skipped = std::min(kTokensAhead, tokens);
+    const auto add_run = [&](const FetchedRun& run) { rows.runs[rows.run_count++] = run; };
     const auto add_keys = [&](const std::byte* k, const std::byte*, std::int64_t count) {
-      add_runs(heads, k, count, rows);
+      for_runs(heads, k, count, add_run);
     };
     view_.for_parts(group.slot, first + skipped, tokens - skipped, add_keys);
     view_.for_parts(group.slot, first, tokens,
                     [&](const std::byte*, const std::byte* v, std::int64_t count) {
-                      add_runs(heads, v, count, rows);
+                      for_runs(heads, v, count, add_run);
                     });
     if (segment + 1 >= segments_of(heads).end) return;
     view_.for_parts(group.slot, first + kSegmentTokens,
                     std::min(kTokensAhead, tokens_of(group, segment + 1)), add_keys);
   }
 
+  // For a segment that no other one comes before.
+  void fetch_first_keys(const Heads& heads, std::int64_t segment) const {
+    const QueryGroup& group = heads.groups[0];
+    view_.for_parts(group.slot, segment * kSegmentTokens,
+                    std::min(kTokensAhead, tokens_of(group, segment)),
+                    [&](const std::byte* k, const std::byte*, std::int64_t count) {
+                      for_runs(heads, k, count, [](const FetchedRun& run) {
+                        const char* line = run.begin;
+                        for (; line < run.end; line += base::kCacheLine) __builtin_prefetch(line);
+                      });
+                    });
+  }
+
   // `count` rows from `row` on, as far as the heads read them.
-  void add_runs(const Heads& heads, const std::byte* row, std::int64_t count, Rows& rows) const {
+  template <typename Visit>
+  void for_runs(const Heads& heads, const std::byte* row, std::int64_t count,
+                const Visit& visit) const {
     const std::int64_t first_head = heads.groups[0].kv_head;
     const std::int64_t heads_read = heads.groups[heads.count - 1].kv_head - first_head + 1;
     std::int64_t bytes = heads_read * view_.head_bytes();
@@ -218,7 +234,7 @@ class Attention final {
     }
     const char* begin = reinterpret_cast<const char*>(row) + first_head * view_.head_bytes();
     for (; count > 0; --count, begin += view_.row_bytes()) {
-      rows.runs[rows.run_count++] = {.begin = begin, .end = begin + bytes};
+      visit(FetchedRun{.begin = begin, .end = begin + bytes});
     }
   }
 
@@ -230,7 +246,8 @@ class Attention final {
     const std::int64_t scratch_size = attention_scratch(params_.pages.head_dim);
     float* own = scratch(memory, scratch_size * heads.count);
     SegmentAttention* job = scratch(jobs, heads.count);
-    Rows rows;
+    thread_local Rows rows;  // large: not to be cleared each time
+    rows.run_count = 0;
     locate(heads, segment, rows);
     for (std::int64_t g = 0; g < heads.count; ++g) {
       const QueryGroup& group = heads.groups[g];
@@ -332,6 +349,7 @@ class Attention final {
     float* states = scratch(memory, 2 * heads.size);
     float* partials = states + heads.size;
     load_states(heads, states);
+    fetch_first_keys(heads, segments.begin);
     for (std::int64_t segment = segments.begin; segment < segments.end; ++segment) {
       attend_segment(heads, segment, partials);
       merge_heads(heads, segment, partials, states);
