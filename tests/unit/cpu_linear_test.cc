@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 
 #include "cpu_test_support.h"
@@ -196,26 +197,36 @@ TEST(CpuLinear, BadWeightsAreRefused) {
             absl::StatusCode::kResourceExhausted);
 }
 
-TEST(CpuLinear, ProductsThatShareTheirInputEqualSingleOnes) {
+// `computes`: of weights of 40, 7 and 64 rows. Those that want the same form of the input share a
+// pass.
+void expect_products_equal_single_ones(const std::array<Compute, 3>& computes, std::int64_t rows) {
   constexpr std::int64_t kK = 70;
-  TestDevice device;
-  const auto in = random_floats(9 * kK, 1);
-  std::vector<std::unique_ptr<Weight>> weights;
-  for (std::int64_t n : {40, 7, 64}) {
-    // The second wants another form of the rows.
-    weights.push_back(
-        device.weight(random_floats(n * kK, 2), n, n == 7 ? Compute::kF32 : Compute::kBF16));
-  }
+  constexpr std::array<std::int64_t, 3> kWeightRows = {40, 7, 64};
+  TestDevice device(test_options(), 3);
+  const auto in = random_floats(static_cast<std::size_t>(rows * kK), 1);
   Buffer in_buffer = device.upload(in);
-  LinearParams params = {.in = in_buffer.as<float>(), .rows = 9};
+  LinearParams params = {.in = in_buffer.as<float>(), .rows = rows};
+  std::vector<std::unique_ptr<Weight>> weights;
   std::vector<Buffer> outs;
-  for (std::size_t i = 0; i < weights.size(); ++i) {
-    outs.push_back(device.floats(9 * weights[i]->rows()));
+  for (std::size_t i = 0; i < computes.size(); ++i) {
+    const auto seed = static_cast<unsigned>(2 + i);
+    const auto values = random_floats(static_cast<std::size_t>(kWeightRows[i] * kK), seed);
+    weights.push_back(device.weight(values, kWeightRows[i], computes[i]));
+    outs.push_back(device.floats(rows * kWeightRows[i]));
     params.products[i] = {.weight = weights[i].get(), .out = outs[i].as<float>()};
   }
   device.device->linear(params, *device.stream);
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    EXPECT_TRUE(same_bits(device.download(outs[i]), run(device, *weights[i], in))) << i;
+    EXPECT_TRUE(same_bits(device.download(outs[i]), run(device, *weights[i], in)))
+        << "product " << i << " of " << rows << " rows";
+  }
+}
+
+TEST(CpuLinear, ProductsThatShareTheirInputEqualSingleOnes) {
+  for (std::int64_t rows : {1, 9, 300}) {
+    expect_products_equal_single_ones({Compute::kBF16, Compute::kBF16, Compute::kBF16}, rows);
+    expect_products_equal_single_ones({Compute::kBF16, Compute::kF32, Compute::kBF16}, rows);
+    expect_products_equal_single_ones({Compute::kF32, Compute::kF32, Compute::kBF16}, rows);
   }
 }
 

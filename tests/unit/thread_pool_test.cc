@@ -31,14 +31,15 @@ TEST(ThreadPool, ResultsAreVisibleToTheCaller) {
   }
 }
 
-// More indices than the chunks of the shares can be counted.
+// More indices than there are numbers for chunks, which do not come out even.
 TEST(ThreadPool, CallsEachOfVeryManyIndicesOnce) {
   for (int threads : {2, 3}) {
     ThreadPool pool(threads);
-    const std::int64_t count = ChunkShare::kMaxChunks * threads * 3 + 1;
-    std::vector<std::atomic<std::uint8_t>> calls(static_cast<std::size_t>(count));
-    pool.parallel_for(count, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
-    for (const auto& value : calls) ASSERT_EQ(value, 1);
+    constexpr std::int64_t kCount = ChunkShare::kMaxChunks * 6 + 2;
+    constexpr std::int64_t kBeyond = 16;
+    std::vector<std::atomic<std::uint8_t>> calls(kCount + kBeyond);
+    pool.parallel_for(kCount, [&](std::int64_t i) { ++calls[static_cast<std::size_t>(i)]; });
+    for (std::size_t i = 0; i < calls.size(); ++i) ASSERT_EQ(calls[i], i < kCount ? 1 : 0) << i;
   }
 }
 
@@ -98,6 +99,26 @@ TEST(ThreadPool, CallerFinishesItsJobWhileTheWorkersAreHeldUp) {
   EXPECT_EQ(done, 10);
   release = true;
   holder.join();
+}
+
+// Long after its own chunks are done, and after it has stopped to look for the end.
+TEST(ThreadPool, CallerWaitsForALateHelper) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 3; ++round) {
+    std::atomic<bool> begun{false};
+    std::atomic<bool> done{false};
+    pool.parallel_for(3, [&](std::int64_t i) {
+      // The caller has the first two.
+      if (i == 1) {
+        while (!begun) std::this_thread::yield();
+      } else if (i == 2) {
+        begun = true;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        done = true;
+      }
+    });
+    EXPECT_TRUE(done);
+  }
 }
 
 TEST(ThreadPool, WorkersHelp) {
