@@ -7,21 +7,16 @@
 namespace hisparse::base {
 namespace {
 
-// About twenty microseconds: the usual time between two operators of a step.
+// Longer than what usually lies between two operators of a step: some fifty microseconds.
 constexpr int kIdleSpins = 1000;
 // The stragglers' last chunks are short: look a while before sleeping.
 constexpr int kFinishSpins = 1000;
-// Shares that few jobs are large enough for are told the time now and then: before the numbers of
-// jobs have come halfway around.
+// A share that no job is large enough for must still learn the number before the difference is too
+// large to be told from a negative one.
 constexpr std::uint32_t kCloseSharesEvery = 1u << 20;
 
 // Of what every call reads: lines that a core asks for at once, and that stay in its L1 cache.
 constexpr std::size_t kFetchedBytes = 8192;
-
-void fetch(const void* begin, std::size_t bytes) {
-  const auto* at = static_cast<const char*>(begin);
-  for (std::size_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(at + i);
-}
 
 void pause() {
 #if defined(__x86_64__)
@@ -71,8 +66,10 @@ struct ThreadPool::Chunks {
 
 ThreadPool::ThreadPool(int threads) {
   HS_CHECK(threads >= 1);
-  for (Slot& slot : slots_)
+  for (Slot& slot : slots_) {
     slot.shares = std::vector<ChunkShare>(static_cast<std::size_t>(threads));
+    for (ChunkShare& share : slot.shares) share.close(kFirstNumber);
+  }
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { worker_loop(i); });
 }
 
@@ -96,8 +93,8 @@ void ThreadPool::run(const Job& job) {
   const std::uint32_t number = publish(*slot, job, chunks);
   if (sleeping_.load(std::memory_order_relaxed) > 0) wake_workers();
   chunks.run(job, 0);
-  // Whoever fell asleep without seeing the job is seen by now: an exchange with a line that far
-  // cores watch takes long, and has been made meanwhile.
+  // Whoever has fallen asleep meanwhile without seeing the job is woken here: to make sure of that
+  // already when the job is published, the caller would have to wait until all cores have seen it.
   if (sleeping_.fetch_add(0) > 0) wake_workers();
   const std::int64_t done = 1 + work_on(*slot, number, job, 0);
   wait_for_helpers(*slot, number, chunks.count - done);
@@ -147,15 +144,16 @@ std::int64_t ThreadPool::work_on(Slot& slot, std::uint32_t number, const Job& jo
   const Chunks chunks(job.count, slot.shares.size());
   ChunkShare& own = slot.shares[static_cast<std::size_t>(thread)];
   std::int64_t done = 0;
+  const ChunkRange first = chunks.share_of(thread);
+  std::int64_t chunk = own.take(number, first);
   do {
     const std::int64_t before = done;
-    for (;; ++done) {
-      const std::int64_t chunk = own.take(number, chunks.share_of(thread));
-      if (chunk == ChunkShare::kNone) break;
+    for (; chunk != ChunkShare::kNone; chunk = own.take(number, first), ++done) {
       chunks.run(job, chunk);
     }
     if (thread != 0 && done > before) tell_caller(slot, number, thread, done);
-  } while (steal(slot, number, chunks, thread));
+    chunk = steal(slot, number, chunks, thread);
+  } while (chunk != ChunkShare::kNone);
   return done;
 }
 
@@ -167,24 +165,26 @@ void ThreadPool::tell_caller(Slot& slot, std::uint32_t number, int thread, std::
   }
 }
 
-// Fills the thread's empty share again.
-bool ThreadPool::steal(Slot& slot, std::uint32_t number, const Chunks& chunks, int thread) {
+// Returns a chunk, or kNone. What is stolen with it is the thread's share from now on.
+std::int64_t ThreadPool::steal(Slot& slot, std::uint32_t number, const Chunks& chunks, int thread) {
   for (std::int64_t offset = 1; offset < chunks.threads; ++offset) {
     const std::int64_t owner = (thread + offset) % chunks.threads;
     ChunkShare& share = slot.shares[static_cast<std::size_t>(owner)];
-    const ChunkRange stolen = share.steal(number, chunks.share_of(owner));
+    ChunkRange stolen = share.steal(number, chunks.share_of(owner));
     if (stolen.empty()) continue;
-    slot.shares[static_cast<std::size_t>(thread)].refill(number, stolen);
-    return true;
+    const std::int64_t chunk = stolen.begin++;
+    if (!stolen.empty()) slot.shares[static_cast<std::size_t>(thread)].refill(number, stolen);
+    return chunk;
   }
-  return false;
+  return ChunkShare::kNone;
 }
 
-void ThreadPool::wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t chunks) {
+void ThreadPool::wait_for_helpers(Slot& slot, std::uint32_t number,
+                                  std::int64_t chunks_of_helpers) {
   const auto all_done = [&] {
     std::int64_t done = 0;
     for (const ChunkShare& share : slot.shares) done += share.done(number);
-    return done == chunks;
+    return done == chunks_of_helpers;
   };
   for (int spin = 0; spin < kFinishSpins; ++spin) {
     if (all_done()) return;
@@ -197,14 +197,17 @@ void ThreadPool::wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t
 }
 
 void ThreadPool::worker_loop(int thread) {
-  Seen seen = {};
+  Seen seen;
+  seen.fill(kFirstNumber);
   int spins = 0;
   for (;;) {
     if (help(thread, seen)) {
       spins = 0;
     } else if (++spins < kIdleSpins) {
       relax(spins);
-    } else if (!sleep(seen)) {
+    } else if (sleep(seen)) {
+      spins = 0;  // the job that woke it may be over, and the next one follows
+    } else {
       return;
     }
   }
@@ -224,9 +227,10 @@ bool ThreadPool::help(int thread, Seen& seen) {
                                      slot.read_bytes.load(std::memory_order_acquire)}};
     if (slot.number.load(std::memory_order_relaxed) != number) continue;
     seen[i] = number;
-    // Also where the job is over by now: fetching harms nobody.
-    fetch(job.body, job.body_bytes);
-    fetch(job.read_by_all.data(), job.read_by_all.size());
+    // The job may be over, and `body` gone: fetching harms nobody, and nothing is called without a
+    // chunk.
+    fetch_lines(job.body, job.body_bytes);
+    fetch_lines(job.read_by_all.data(), job.read_by_all.size());
     if (work_on(slot, number, job, thread) > 0) return true;
   }
   return false;

@@ -37,9 +37,10 @@ class ThreadPool {
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   // Calls body(i) once for each i in [0, count), in any order, on any of the threads; returns when
-  // all calls are done. Calls may not wait for each other. The result may not depend on which
-  // thread runs which chunk. `body` must not throw. Allocates nothing. `read_by_all`: what every
-  // call is going to read; a helper fetches its first few KiB before it begins, all lines at once.
+  // all calls are done. Call 0 may run to its end before any other thread is told. The result may
+  // not depend on which thread runs which chunk. `body` must not throw. Allocates nothing.
+  // `read_by_all`: what every call is going to read; a helper fetches its first few KiB before it
+  // begins, all lines at once.
   template <typename Body>
   void parallel_for(std::int64_t count, const Body& body,
                     std::span<const std::byte> read_by_all = {}) {
@@ -59,10 +60,14 @@ class ThreadPool {
     std::span<const std::byte> read_by_all;
   };
 
+  static constexpr int kSlots = 16;
+  // Numbers wrap around before long: so that this is nothing rare.
+  static constexpr std::uint32_t kFirstNumber = 0u - 8192;
+
   // Where a job is published; used for one job after the other. More callers than slots work alone.
   struct alignas(kCacheLine) Slot {
     // The number of the job, even; odd while the next one is being written.
-    std::atomic<std::uint32_t> number{0};
+    std::atomic<std::uint32_t> number{kFirstNumber};
     std::atomic<bool> caller_sleeps{false};
     std::atomic<decltype(Job::call)> call{nullptr};
     std::atomic<const void*> body{nullptr};
@@ -72,9 +77,9 @@ class ThreadPool {
     std::atomic<std::int64_t> count{0};
 
     alignas(kCacheLine) std::atomic<bool> taken{false};  // by a caller
-    std::vector<ChunkShare> shares;                      // of the caller, and of each worker
+    // Of the caller, and of each worker. Not on a line that the caller writes.
+    alignas(kCacheLine) std::vector<ChunkShare> shares;
   };
-  static constexpr int kSlots = 16;
   using Seen = std::array<std::uint32_t, kSlots>;  // the last job that a worker has looked at
 
   void run(const Job& job);
@@ -84,8 +89,8 @@ class ThreadPool {
   void wake_workers();
   std::int64_t work_on(Slot& slot, std::uint32_t number, const Job& job, int thread);
   void tell_caller(Slot& slot, std::uint32_t number, int thread, std::int64_t done);
-  static bool steal(Slot& slot, std::uint32_t number, const Chunks& chunks, int thread);
-  void wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t chunks);
+  static std::int64_t steal(Slot& slot, std::uint32_t number, const Chunks& chunks, int thread);
+  void wait_for_helpers(Slot& slot, std::uint32_t number, std::int64_t chunks_of_helpers);
 
   void worker_loop(int thread);
   bool help(int thread, Seen& seen);

@@ -59,7 +59,8 @@ TEST(ThreadPool, ManyCallersShareItWithoutDeadlock) {
   EXPECT_EQ(sum, kCallers * 300 * 10);
 }
 
-// The third thread's share is empty in all jobs but the last, and closed on the way.
+// The numbers of jobs wrap around on the way, and shares are closed. The third thread's share is
+// empty in all jobs but the last.
 TEST(ThreadPool, RunsManyJobs) {
   ThreadPool pool(3);
   std::int64_t sums[3] = {};
@@ -87,8 +88,9 @@ TEST(ThreadPool, CallerFinishesItsJobWhileTheWorkersAreHeldUp) {
   std::atomic<bool> release{false};
   std::atomic<int> held{0};
   std::thread holder([&] {
-    // Both the worker and this caller stay in the first job.
-    pool.parallel_for(2, [&](std::int64_t) {
+    // Both the worker and this caller stay in the first job. Call 0 may not wait for another one.
+    pool.parallel_for(3, [&](std::int64_t i) {
+      if (i == 0) return;
       ++held;
       while (!release) std::this_thread::yield();
     });
@@ -132,6 +134,22 @@ TEST(ThreadPool, WorkersHelp) {
     while (inside < 2) std::this_thread::yield();
   });
   EXPECT_EQ(inside, 2);
+}
+
+TEST(ThreadPool, WorkersTakeOverWhatTheCallerHasNotBegun) {
+  ThreadPool pool(2);
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<int> others{0};
+    // Half of the calls are the caller's at first.
+    pool.parallel_for(8, [&](std::int64_t i) {
+      if (i == 1) {
+        while (others < 6) std::this_thread::yield();
+      } else if (i > 1) {
+        ++others;
+      }
+    });
+    EXPECT_EQ(others, 6);
+  }
 }
 
 TEST(ThreadPool, SleepingWorkersWakeUp) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/cache_line.h"
 #include "device/cpu/cpu_operators.h"
 #include "device/cpu/kv_view.h"
 
@@ -16,8 +17,11 @@ constexpr std::int64_t kTasksPerThread = 4;
 constexpr std::int64_t kLongSegments = 4;
 // Tokens whose keys are fetched before their segment: more than a kernel passes over at a time.
 constexpr int kTokensAhead = 64;
+constexpr std::size_t kFirstKeyBytes = 24576;
 // Multiplications that are worth waking another thread.
 constexpr std::int64_t kInlineProducts = 32768;
+// The same for results of segments.
+constexpr std::int64_t kInlineMerges = 64;
 
 // Neighbouring rows of one sequence.
 struct RowGroup {
@@ -208,17 +212,20 @@ class Attention final {
                     std::min(kTokensAhead, tokens_of(group, segment + 1)), add_keys);
   }
 
-  // For a segment that no other one comes before.
+  // For a segment that no other one comes before: as much as the L1 cache holds beside the rest.
   void fetch_first_keys(const Heads& heads, std::int64_t segment) const {
+    std::size_t left = kFirstKeyBytes;
     const QueryGroup& group = heads.groups[0];
-    view_.for_parts(group.slot, segment * kSegmentTokens,
-                    std::min(kTokensAhead, tokens_of(group, segment)),
-                    [&](const std::byte* k, const std::byte*, std::int64_t count) {
-                      for_runs(heads, k, count, [](const FetchedRun& run) {
-                        const char* line = run.begin;
-                        for (; line < run.end; line += base::kCacheLine) __builtin_prefetch(line);
-                      });
-                    });
+    view_.for_parts(
+        group.slot, segment * kSegmentTokens, std::min(kTokensAhead, tokens_of(group, segment)),
+        [&](const std::byte* k, const std::byte*, std::int64_t count) {
+          for_runs(heads, k, count, [&](const FetchedRun& run) {
+            const std::size_t bytes =
+                std::min<std::size_t>(left, static_cast<std::size_t>(run.end - run.begin));
+            base::fetch_lines(run.begin, bytes);
+            left -= bytes;
+          });
+        });
   }
 
   // `count` rows from `row` on, as far as the heads read them.
@@ -357,12 +364,11 @@ class Attention final {
     leave(heads, states);
   }
 
-  // Neighbouring segments that threads share out between them, and their results: [count] times
-  // those of all heads.
+  // Neighbouring segments that threads share out between them, and their results.
   struct Wave {
     std::int64_t first = 0;
     std::int64_t count = 0;
-    float* partials = nullptr;
+    float* partials = nullptr;  // [count, heads.size]
   };
 
   // The segments on all threads, a wave at a time.
@@ -392,23 +398,25 @@ class Attention final {
 
   // The segments of a query in their order, queries on all threads.
   void merge_wave(const Heads& heads, const Wave& wave, float* states) const {
-    context_.pool.parallel_for(heads.size / partial_size_, [&](std::int64_t index) {
+    const std::int64_t queries = heads.size / partial_size_;
+    const auto partial_bytes = static_cast<std::size_t>(partial_size_) * sizeof(float);
+    const auto merge = [&](std::int64_t index) {
       const QueryGroup* group = heads.groups;
       std::int64_t query = index;
       for (; query >= group->count; ++group) query -= group->count;
       float* state = states + index * partial_size_;
       const float* partial = wave.partials + index * partial_size_;
       for (std::int64_t i = 0; i < wave.count; ++i, partial += heads.size) {
-        if (i + 1 < wave.count) fetch_partial(partial + heads.size);
+        // Many lie in the caches of other cores.
+        if (i + 1 < wave.count) base::fetch_lines(partial + heads.size, partial_bytes);
         merge_query(*group, static_cast<int>(query), wave.first + i, partial, state);
       }
-    });
-  }
-
-  // Half of them lie in the caches of other cores.
-  void fetch_partial(const float* partial) const {
-    constexpr std::int64_t kLineFloats = base::kCacheLine / sizeof(float);
-    for (std::int64_t i = 0; i < partial_size_; i += kLineFloats) __builtin_prefetch(partial + i);
+    };
+    if (queries * wave.count <= kInlineMerges) {
+      for (std::int64_t index = 0; index < queries; ++index) merge(index);
+    } else {
+      context_.pool.parallel_for(queries, merge);
+    }
   }
 
   const OperatorContext& context_;

@@ -2,8 +2,8 @@
 // namespace: no include guard clash, no shared symbol. Vectors are passed by reference, since
 // passing them by value has no stable ABI across instruction-set levels.
 // The compiler splits an F8 in two where the machine has 16-byte registers only; the lanes, and so
-// the bits of a sum, stay those of eight. Attention takes Wide vectors: sixteen floats with
-// AVX-512, else the same eight.
+// the bits of a sum, stay those of eight. Attention and what has no sums take Wide vectors: sixteen
+// floats with AVX-512, else the same eight.
 
 typedef float F8 __attribute__((vector_size(32)));
 typedef float F4 __attribute__((vector_size(16)));

@@ -146,9 +146,9 @@ class LinearRun final {
                                   .panel_bytes = panel_bytes(weight.element(), k_),
                                   .out = pointer_to(params_.products[i].out),
                                   .columns = weight.rows(),
-                                  .first_panel = pass.last_panel,
+                                  .first_panel = pass.end_panel,
                                   .element = weight.element()};
-      pass.last_panel += weight.panels();
+      pass.end_panel += weight.panels();
     }
     pass.product_count = end - begin;
     pass.activation = packed(params_.products[begin]).activation();
@@ -165,13 +165,12 @@ class LinearRun final {
   void multiply_in_parts(PanelPass pass, std::int64_t steps) const {
     thread_local std::vector<float> memory;
     const std::int64_t panel_sums = pass.blocks * pass.block_rows * kPanelColumns;
-    const std::int64_t most =
-        std::max<std::int64_t>(1, kRestingBytes / (panel_sums * std::int64_t{sizeof(float)}));
-    const std::int64_t panels = pass.last_panel;
+    const std::int64_t most = kRestingBytes / (panel_sums * std::int64_t{sizeof(float)});
+    const std::int64_t panels = pass.end_panel;
     pass.part.sums = scratch(memory, std::min(most, panels) * panel_sums);
     for (std::int64_t first = 0; first < panels; first += most) {
-      pass.first_panel = first;
-      pass.last_panel = std::min(panels, first + most);
+      pass.begin_panel = first;
+      pass.end_panel = std::min(panels, first + most);
       for (std::int64_t begin = 0; begin < k_; begin += steps) {
         pass.part.begin = begin;
         pass.part.end = std::min(k_, begin + steps);

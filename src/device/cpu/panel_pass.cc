@@ -3,15 +3,26 @@
 #include <algorithm>
 
 namespace hisparse::device::cpu {
+namespace {
+
+// So few are not worth telling another thread: less than a microsecond.
+constexpr std::int64_t kInlineProducts = 8192;
+
+}  // namespace
 
 void PanelPass::run(base::ThreadPool& pool) const {
-  // One row passes by in little time: there it counts when a thread has it.
+  const std::int64_t tasks = (end_panel - begin_panel) * blocks;
+  if (rows * k * kPanelColumns * tasks <= kInlineProducts) {
+    for (std::int64_t task = 0; task < tasks; ++task) (*this)(task);
+    return;
+  }
+  // A single row takes so little time for a panel that its way to another core counts.
   const std::size_t read = rows == 1 ? static_cast<std::size_t>(row_bytes) : 0;
-  pool.parallel_for((last_panel - first_panel) * blocks, *this, {tiles, read});
+  pool.parallel_for(tasks, *this, {tiles, read});
 }
 
 void PanelPass::operator()(std::int64_t task) const {
-  multiply(first_panel + task / blocks, task % blocks);
+  multiply(begin_panel + task / blocks, task % blocks);
 }
 
 void PanelPass::multiply(std::int64_t panel, std::int64_t block) const {
@@ -23,7 +34,7 @@ void PanelPass::multiply(std::int64_t panel, std::int64_t block) const {
   const std::int64_t row = first_row + block * block_rows;
   PartOfK own_part = part;
   if (part.sums != nullptr) {
-    own_part.sums += ((panel - first_panel) * blocks + block) * block_rows * kPanelColumns;
+    own_part.sums += ((panel - begin_panel) * blocks + block) * block_rows * kPanelColumns;
   }
   multiply_panel(
       {.panel = product.panels + index * product.panel_bytes,

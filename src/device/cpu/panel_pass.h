@@ -27,8 +27,8 @@ struct PanelPass {
   std::int64_t row_bytes = 0;
   std::int64_t rows = 0;
   std::int64_t k = 0;
-  std::int64_t first_panel = 0;  // of this pass
-  std::int64_t last_panel = 0;
+  std::int64_t begin_panel = 0;  // of this pass: [begin_panel, end_panel)
+  std::int64_t end_panel = 0;
   std::int64_t first_row = 0;  // of this pass
   std::int64_t blocks = 1;
   std::int64_t block_rows = 0;
