@@ -95,9 +95,12 @@ TEST(ChunkShare, EachChunkIsTakenOnceWhileManyThreadsTakeThem) {
   constexpr ChunkRange kAll = {.begin = 0, .end = kChunks};
   ChunkShare share;
   std::vector<std::atomic<int>> taken(kChunks * kJobs);
+  std::atomic<int> ready{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
+      ++ready;
+      while (ready < 4) std::this_thread::yield();
       for (std::uint32_t job = 0; job < kJobs; ++job) {
         const std::uint32_t number = 2 * (job + 1);
         for (ChunkRange range = kAll; !range.empty();) {

@@ -106,31 +106,43 @@ TEST(CpuLinear, MoreRowsThanTheCachesHoldEqualSingleOnes) {
   }
 }
 
-// So many panels that the sums of all do not rest together between the parts of k, and a last block
-// of fewer rows.
+// Two products, so many panels that the sums of all do not rest together between the parts of k,
+// and a last block of fewer rows.
 TEST(CpuLinear, PartsOfALongKAddUpToTheWhole) {
   constexpr std::int64_t kRows = 590;
   constexpr std::int64_t kK = 5000;
   constexpr std::int64_t kStep = 97;
+  struct Product {
+    std::unique_ptr<Weight> weight;
+    std::vector<float> before;
+    Buffer out;
+  };
   const auto in = random_floats(kRows * kK, 4);
   for (const auto& [compute, n] : {std::pair{Compute::kF32, std::int64_t{3600}},
                                    std::pair{Compute::kBF16, std::int64_t{45}}}) {
     TestDevice device(IsaChoice::kBest, 2);
-    const auto weight = device.weight(random_floats(n * kK, 3), n, compute);
-    const auto before = random_floats(kRows * n, 5);
-    Buffer out = device.upload(before);
     Buffer in_buffer = device.upload(in);
-    device.device->linear({.products = {{{.weight = weight.get(), .out = out.as<float>()}}},
-                           .in = in_buffer.as<float>(),
-                           .rows = kRows,
-                           .result = LinearResult::kAdd},
-                          *device.stream);
-    const auto found = device.download(out);
-    for (std::int64_t r = kRows - 1; r >= 0; r -= kStep) {
-      const auto row = row_of(in, r, kK);
-      auto expected = run(device, *weight, {row.begin(), row.end()});
-      for (std::int64_t c = 0; c < n; ++c) expected[c] += before[r * n + c];
-      ASSERT_TRUE(same_bits(row_of(found, r, n), expected)) << "row " << r;
+    LinearParams params = {
+        .in = in_buffer.as<float>(), .rows = kRows, .result = LinearResult::kAdd};
+    std::vector<Product> products;
+    for (std::int64_t columns : {n, std::int64_t{70}}) {
+      const auto before = random_floats(kRows * columns, 5);
+      products.push_back({.weight = device.weight(random_floats(columns * kK, 3), columns, compute),
+                          .before = before,
+                          .out = device.upload(before)});
+      params.products[products.size() - 1] = {.weight = products.back().weight.get(),
+                                              .out = products.back().out.as<float>()};
+    }
+    device.device->linear(params, *device.stream);
+    for (const Product& product : products) {
+      const auto found = device.download(product.out);
+      const std::int64_t columns = product.weight->rows();
+      for (std::int64_t r = kRows - 1; r >= 0; r -= kStep) {
+        const auto row = row_of(in, r, kK);
+        auto expected = run(device, *product.weight, {row.begin(), row.end()});
+        for (std::int64_t c = 0; c < columns; ++c) expected[c] += product.before[r * columns + c];
+        ASSERT_TRUE(same_bits(row_of(found, r, columns), expected)) << "row " << r;
+      }
     }
   }
 }

@@ -93,8 +93,10 @@ TEST(CpuSiluMul, MatchesDoublePrecisionOverTheWholeRange) {
 
 TEST(CpuSiluMul, NaNStaysNaN) {
   TestDevice device;
-  const std::vector<float> ones(11, 1.0f);
-  for (float value : silu_mul(device, std::vector<float>(11, NAN), ones, 11)) {
+  // Whole vectors of any width, and a rest.
+  constexpr std::int64_t kWidth = 19;
+  const std::vector<float> ones(kWidth, 1.0f);
+  for (float value : silu_mul(device, std::vector<float>(kWidth, NAN), ones, kWidth)) {
     EXPECT_TRUE(std::isnan(value));
   }
 }

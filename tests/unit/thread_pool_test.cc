@@ -26,7 +26,10 @@ TEST(ThreadPool, ResultsAreVisibleToTheCaller) {
   ThreadPool pool(3);
   std::vector<int> values(64);
   for (int round = 1; round <= 2000; ++round) {
-    pool.parallel_for(64, [&](std::int64_t i) { values[static_cast<std::size_t>(i)] = round; });
+    pool.parallel_for(64, [&](std::int64_t i) {
+      for (volatile int work = 0; work < 20;) work = work + 1;  // long enough for others to help
+      values[static_cast<std::size_t>(i)] = round;
+    });
     for (int value : values) ASSERT_EQ(value, round);
   }
 }
