@@ -1,3 +1,4 @@
+// The unit in which cores share memory.
 #pragma once
 
 #include <cstddef>
@@ -5,8 +6,7 @@
 
 namespace hisparse::base {
 
-// What cores hand to each other at a time. A constant: the library's value may differ between
-// compilers, and layouts with it.
+// Bytes. A constant: the library's value may differ between compilers, and layouts with it.
 inline constexpr std::size_t kCacheLine = 64;
 
 // Asks for all lines of [begin, begin + bytes) at once. It need not be memory that is there.

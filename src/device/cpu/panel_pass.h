@@ -25,7 +25,7 @@ struct PanelPass {
   void (*multiply_panel)(const PanelProduct& product) = nullptr;
   const std::byte* tiles = nullptr;  // [rows, row_bytes]: rows packed as `activation`
   std::int64_t row_bytes = 0;
-  std::int64_t rows = 0;
+  std::int64_t rows = 0;  // of all passes
   std::int64_t k = 0;
   std::int64_t begin_panel = 0;  // of this pass: [begin_panel, end_panel)
   std::int64_t end_panel = 0;
@@ -38,6 +38,8 @@ struct PanelPass {
   ProductResult result = ProductResult::kStore;
   Product products[kMaxProducts];
 
+  // Multiplies all of it on the threads of the pool, and returns when it is done. `out` is written
+  // by the pass whose part ends at k; until then the sums rest.
   void run(base::ThreadPool& pool) const;
   // Calls for the pool. Tasks that follow each other share their panel.
   void operator()(std::int64_t task) const;
